@@ -1,0 +1,91 @@
+package ledger
+
+import "time"
+
+// Acquire asks for a lease. Tokens are already bounded by MaxTokens when they come from the API; the
+// ledger checks them again.
+type Acquire struct {
+	Pool, Ticket string
+	PromptTokens Tokens
+	MaxNewTokens Tokens
+	// ReservationTokens, when above 0, is charged outright.
+	ReservationTokens Tokens
+	Mode              Mode
+	Protected         bool
+	Priority          int32
+	Session           string
+	Group             string
+	Holder            string
+	// RID is the request id the engine sees; empty means the ticket.
+	RID string
+	// MaxWait is how long the ticket may wait; negative means the pool's max_wait.
+	MaxWait time.Duration
+	// TTL of the lease; 0 means the pool's lease_ttl.
+	TTL time.Duration
+}
+
+// Decision answers an Acquire: at once, or later for a ticket that had to wait.
+type Decision struct {
+	Pool, Ticket string
+	Action       Action
+	Reason       Reason
+	// Wait says what holds the ticket back when Action is ActionWait.
+	Wait   WaitReason
+	Tokens Tokens
+	// Seq is the grant's number on admit, the waiter's on wait. For a decision on a ticket that had
+	// waited, Waiter is the number it waited under.
+	Seq    Seq
+	Waiter Seq
+	// Epoch is the lease's owner epoch.
+	Epoch uint64
+	// Waited is the time spent in the queue.
+	Waited time.Duration
+	// ExpiresIn is the time left of the lease.
+	ExpiresIn time.Duration
+	// Warnings for the caller, e.g. "unknown_pool".
+	Warnings []string
+}
+
+// Release ends a lease.
+type Release struct {
+	Pool, Ticket string
+	// Epoch, when HasEpoch, must be the lease's owner epoch.
+	Epoch    uint64
+	HasEpoch bool
+	// Grant, when above 0, must be the lease's number.
+	Grant Seq
+	// Usage is what the attempt really used; nil when it was not reported.
+	Usage  *Usage
+	Holder string
+}
+
+// Usage is what one attempt really used.
+type Usage struct {
+	PromptTokens     Tokens
+	CompletionTokens Tokens
+	CachedTokens     Tokens
+	Engine           string
+	Outcome          string
+}
+
+// LeaseRef names a lease to renew, with its fences.
+type LeaseRef struct {
+	Ticket   string
+	Epoch    uint64
+	HasEpoch bool
+	Grant    Seq
+}
+
+// Renewed answers for one LeaseRef.
+type Renewed struct {
+	OK        bool
+	ExpiresIn time.Duration
+}
+
+// Patch changes settings: Set holds the new values of the fields named in Fields (lowerCamel API
+// names); the fields named in Clear go back to their defaults.
+type Patch struct {
+	Set    Settings
+	Fields []string
+	Clear  []string
+}
