@@ -1859,9 +1859,6 @@ type MetaRow struct {
 	Leader        string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
 	ClusterId     string                 `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	JournalFirst  uint64                 `protobuf:"varint,6,opt,name=journal_first,json=journalFirst,proto3" json:"journal_first,omitempty"`
-	JournalEvents uint64                 `protobuf:"varint,7,opt,name=journal_events,json=journalEvents,proto3" json:"journal_events,omitempty"`
-	// Ledger time at which the current term began.
-	TermStarted   int64 `protobuf:"varint,8,opt,name=term_started,json=termStarted,proto3" json:"term_started,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1934,20 +1931,6 @@ func (x *MetaRow) GetClusterId() string {
 func (x *MetaRow) GetJournalFirst() uint64 {
 	if x != nil {
 		return x.JournalFirst
-	}
-	return 0
-}
-
-func (x *MetaRow) GetJournalEvents() uint64 {
-	if x != nil {
-		return x.JournalEvents
-	}
-	return 0
-}
-
-func (x *MetaRow) GetTermStarted() int64 {
-	if x != nil {
-		return x.TermStarted
 	}
 	return 0
 }
@@ -2111,6 +2094,7 @@ type CountersRow struct {
 	Step          int64              `protobuf:"varint,7,opt,name=step,proto3" json:"step,omitempty"`
 	Stepped       bool               `protobuf:"varint,8,opt,name=stepped,proto3" json:"stepped,omitempty"`
 	Answer        map[string]float64 `protobuf:"bytes,9,rep,name=answer,proto3" json:"answer,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	LastPressure  float64            `protobuf:"fixed64,10,opt,name=last_pressure,json=lastPressure,proto3" json:"last_pressure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2206,6 +2190,13 @@ func (x *CountersRow) GetAnswer() map[string]float64 {
 		return x.Answer
 	}
 	return nil
+}
+
+func (x *CountersRow) GetLastPressure() float64 {
+	if x != nil {
+		return x.LastPressure
+	}
+	return 0
 }
 
 type Counters struct {
@@ -2390,7 +2381,9 @@ type LeaseRow struct {
 	Group     string                 `protobuf:"bytes,11,opt,name=group,proto3" json:"group,omitempty"`
 	Rid       string                 `protobuf:"bytes,12,opt,name=rid,proto3" json:"rid,omitempty"`
 	// 0: claimed. Else a retry must claim the grant by then.
-	ClaimBy       int64 `protobuf:"varint,13,opt,name=claim_by,json=claimBy,proto3" json:"claim_by,omitempty"`
+	ClaimBy int64 `protobuf:"varint,13,opt,name=claim_by,json=claimBy,proto3" json:"claim_by,omitempty"`
+	// The number the ticket waited under; 0 when it did not wait.
+	Waiter        uint64 `protobuf:"varint,14,opt,name=waiter,proto3" json:"waiter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2516,24 +2509,30 @@ func (x *LeaseRow) GetClaimBy() int64 {
 	return 0
 }
 
+func (x *LeaseRow) GetWaiter() uint64 {
+	if x != nil {
+		return x.Waiter
+	}
+	return 0
+}
+
 type WaiterRow struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Pool     string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
-	Ticket   string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
-	Seq      uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	Tokens   int64                  `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	Priority int32                  `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
-	Since    int64                  `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
-	MaxWait  int64                  `protobuf:"varint,7,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
-	Ttl      int64                  `protobuf:"varint,8,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	Reason   uint32                 `protobuf:"varint,9,opt,name=reason,proto3" json:"reason,omitempty"`
-	Holder   string                 `protobuf:"bytes,10,opt,name=holder,proto3" json:"holder,omitempty"`
-	Session  string                 `protobuf:"bytes,11,opt,name=session,proto3" json:"session,omitempty"`
-	Group    string                 `protobuf:"bytes,12,opt,name=group,proto3" json:"group,omitempty"`
-	Rid      string                 `protobuf:"bytes,13,opt,name=rid,proto3" json:"rid,omitempty"`
-	// The term whose leader has a call blocked on the ticket; 0: detached.
-	AttachedTerm  uint64 `protobuf:"varint,14,opt,name=attached_term,json=attachedTerm,proto3" json:"attached_term,omitempty"`
-	DetachedAt    int64  `protobuf:"varint,15,opt,name=detached_at,json=detachedAt,proto3" json:"detached_at,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Ticket        string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	Tokens        int64                  `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Priority      int32                  `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
+	Since         int64                  `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
+	MaxWait       int64                  `protobuf:"varint,7,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	Ttl           int64                  `protobuf:"varint,8,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Reason        uint32                 `protobuf:"varint,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	Holder        string                 `protobuf:"bytes,10,opt,name=holder,proto3" json:"holder,omitempty"`
+	Session       string                 `protobuf:"bytes,11,opt,name=session,proto3" json:"session,omitempty"`
+	Group         string                 `protobuf:"bytes,12,opt,name=group,proto3" json:"group,omitempty"`
+	Rid           string                 `protobuf:"bytes,13,opt,name=rid,proto3" json:"rid,omitempty"`
+	Attached      bool                   `protobuf:"varint,14,opt,name=attached,proto3" json:"attached,omitempty"`
+	DropAt        int64                  `protobuf:"varint,15,opt,name=drop_at,json=dropAt,proto3" json:"drop_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2659,16 +2658,16 @@ func (x *WaiterRow) GetRid() string {
 	return ""
 }
 
-func (x *WaiterRow) GetAttachedTerm() uint64 {
+func (x *WaiterRow) GetAttached() bool {
 	if x != nil {
-		return x.AttachedTerm
+		return x.Attached
 	}
-	return 0
+	return false
 }
 
-func (x *WaiterRow) GetDetachedAt() int64 {
+func (x *WaiterRow) GetDropAt() int64 {
 	if x != nil {
-		return x.DetachedAt
+		return x.DropAt
 	}
 	return 0
 }
@@ -3187,7 +3186,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"firstIndex\"\x1c\n" +
 	"\n" +
 	"SetCluster\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xe7\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x9d\x01\n" +
 	"\aMetaRow\x12\x10\n" +
 	"\x03now\x18\x01 \x01(\x03R\x03now\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x12\n" +
@@ -3195,9 +3194,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x06leader\x18\x04 \x01(\tR\x06leader\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x05 \x01(\tR\tclusterId\x12#\n" +
-	"\rjournal_first\x18\x06 \x01(\x04R\fjournalFirst\x12%\n" +
-	"\x0ejournal_events\x18\a \x01(\x04R\rjournalEvents\x12!\n" +
-	"\fterm_started\x18\b \x01(\x03R\vtermStarted\"J\n" +
+	"\rjournal_first\x18\x06 \x01(\x04R\fjournalFirst\"J\n" +
 	"\aPoolRow\x12+\n" +
 	"\bsettings\x18\x01 \x01(\v2\x0f.fsmpb.SettingsR\bsettings\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\xec\x01\n" +
@@ -3209,7 +3206,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\bdegraded\x18\x04 \x01(\bR\bdegraded\x12'\n" +
 	"\x0fdegraded_reason\x18\x05 \x01(\tR\x0edegradedReason\x12\x1c\n" +
 	"\tdiscovery\x18\x06 \x01(\tR\tdiscovery\x12'\n" +
-	"\aengines\x18\a \x03(\v2\r.fsmpb.EngineR\aengines\"\x81\x03\n" +
+	"\aengines\x18\a \x03(\v2\r.fsmpb.EngineR\aengines\"\xa6\x03\n" +
 	"\vCountersRow\x12%\n" +
 	"\x05total\x18\x01 \x01(\v2\x0f.fsmpb.CountersR\x05total\x12)\n" +
 	"\adrained\x18\x02 \x01(\v2\x0f.fsmpb.CountersR\adrained\x12!\n" +
@@ -3219,7 +3216,9 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x03run\x18\x06 \x01(\tR\x03run\x12\x12\n" +
 	"\x04step\x18\a \x01(\x03R\x04step\x12\x18\n" +
 	"\astepped\x18\b \x01(\bR\astepped\x126\n" +
-	"\x06answer\x18\t \x03(\v2\x1e.fsmpb.CountersRow.AnswerEntryR\x06answer\x1a9\n" +
+	"\x06answer\x18\t \x03(\v2\x1e.fsmpb.CountersRow.AnswerEntryR\x06answer\x12#\n" +
+	"\rlast_pressure\x18\n" +
+	" \x01(\x01R\flastPressure\x1a9\n" +
 	"\vAnswerEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x83\x04\n" +
@@ -3241,7 +3240,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x11reported_reserved\x18\r \x01(\x03R\x10reportedReserved\x12#\n" +
 	"\rreported_used\x18\x0e \x01(\x03R\freportedUsed\x12'\n" +
 	"\x0freported_cached\x18\x0f \x01(\x03R\x0ereportedCached\x12\x18\n" +
-	"\areports\x18\x10 \x01(\x03R\areports\"\xbc\x02\n" +
+	"\areports\x18\x10 \x01(\x03R\areports\"\xd4\x02\n" +
 	"\bLeaseRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x14\n" +
@@ -3257,7 +3256,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	" \x01(\tR\asession\x12\x14\n" +
 	"\x05group\x18\v \x01(\tR\x05group\x12\x10\n" +
 	"\x03rid\x18\f \x01(\tR\x03rid\x12\x19\n" +
-	"\bclaim_by\x18\r \x01(\x03R\aclaimBy\"\xf8\x02\n" +
+	"\bclaim_by\x18\r \x01(\x03R\aclaimBy\x12\x16\n" +
+	"\x06waiter\x18\x0e \x01(\x04R\x06waiter\"\xe7\x02\n" +
 	"\tWaiterRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
@@ -3272,10 +3272,9 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	" \x01(\tR\x06holder\x12\x18\n" +
 	"\asession\x18\v \x01(\tR\asession\x12\x14\n" +
 	"\x05group\x18\f \x01(\tR\x05group\x12\x10\n" +
-	"\x03rid\x18\r \x01(\tR\x03rid\x12#\n" +
-	"\rattached_term\x18\x0e \x01(\x04R\fattachedTerm\x12\x1f\n" +
-	"\vdetached_at\x18\x0f \x01(\x03R\n" +
-	"detachedAt\"]\n" +
+	"\x03rid\x18\r \x01(\tR\x03rid\x12\x1a\n" +
+	"\battached\x18\x0e \x01(\bR\battached\x12\x17\n" +
+	"\adrop_at\x18\x0f \x01(\x03R\x06dropAt\"]\n" +
 	"\aMarkRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
