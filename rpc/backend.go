@@ -1,0 +1,60 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"kvgate/fsm"
+	"kvgate/ledger"
+	"kvgate/store"
+)
+
+// AdmissionBackend decides tickets. Handlers call it from many goroutines at once.
+type AdmissionBackend interface {
+	// Acquire blocks until the ticket is decided. Cancelling ctx detaches the caller from the waiter,
+	// which keeps its place for the pool's detach grace.
+	Acquire(ctx context.Context, op ledger.Acquire) (ledger.Decision, error)
+	Release(ctx context.Context, op ledger.Release) (released bool, err error)
+	// Renew answers one Renewed per ref, in order.
+	Renew(ctx context.Context, pool string, refs []ledger.LeaseRef, ttl time.Duration) ([]ledger.Renewed, error)
+	Cancel(ctx context.Context, pool, ticket string) (ledger.CancelState, error)
+}
+
+// HolderBackend keeps holders alive.
+type HolderBackend interface {
+	Heartbeat(ctx context.Context, holder string) (fsm.HolderStatus, error)
+}
+
+// ObserveBackend answers reads.
+type ObserveBackend interface {
+	// View calls fn with the ledger, which fn must neither change nor keep. The view is linearizable
+	// unless stale, which reads the local node as it is.
+	View(ctx context.Context, stale bool, fn func(*ledger.Ledger)) error
+	Journal(ctx context.Context, stale bool, q store.JournalQuery) (store.JournalPage, error)
+	DrainStep(ctx context.Context, pool, run string, step int64) (map[string]float64, error)
+}
+
+// ClusterBackend is for operators.
+type ClusterBackend interface {
+	View(ctx context.Context, stale bool, fn func(*ledger.Ledger)) error
+	UpdateSettings(ctx context.Context, pool string, p ledger.Patch) (ledger.Settings, error)
+	DeletePool(ctx context.Context, pool string) (deleted bool, err error)
+	// Status never blocks.
+	Status() fsm.Status
+}
+
+// Backend is everything that a Server needs. A replica is one.
+type Backend interface {
+	AdmissionBackend
+	HolderBackend
+	ObserveBackend
+	ClusterBackend
+}
+
+// poolName maps the API's unnamed pool to the ledger's name for it.
+func poolName(pool string) string {
+	if pool == "" {
+		return ledger.DefaultPool
+	}
+	return pool
+}

@@ -1,0 +1,16 @@
+// Package rpc is the network face of kvgate: the Connect services of kvgate.v1 over an in-process
+// backend, and what shares their port (gRPC health and reflection, /metrics, /healthz, /readyz, the
+// status page).
+//
+// A request passes through four stages:
+//
+//   - the codec (codec.go) decodes it; JSON is read strictly, so a misspelt field is an error,
+//   - the validator (validate.go) checks the rules written in the protos,
+//   - a handler (admission.go, observe.go, cluster.go) maps it to a [ledger] operation or view and
+//     calls the [Backend],
+//   - the error table (errors.go) turns what comes back into a Connect code with an ErrorInfo.
+//
+// No admission logic lives here. Handlers only translate, with one exception that is the point of the
+// system: an Acquire that the coordinator cannot decide is answered with bypass "degraded" rather
+// than an error, so that generation goes ahead without it.
+package rpc

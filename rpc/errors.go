@@ -1,0 +1,113 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"kvgate/fsm"
+	"kvgate/ledger"
+	kvgatev1 "kvgate/rpc/kvgate/v1"
+)
+
+// Values of ErrorInfo.code: stable names that clients may match.
+const (
+	CodeInvalidArgument    = "invalid_argument"
+	CodeNotFound           = "not_found"
+	CodeTicketMismatch     = "ticket_mismatch"
+	CodeTooManyWaiters     = "too_many_waiters"
+	CodeStepAlreadyDrained = "step_already_drained"
+	CodeDefaultPool        = "default_pool"
+	CodeNoLeader           = "no_leader"
+	CodeTimeout            = "timeout"
+	CodeReadOnly           = "read_only"
+	CodeShutdown           = "shutdown"
+	CodeCanceled           = "canceled"
+	CodeDeadlineExceeded   = "deadline_exceeded"
+	CodeInternal           = "internal"
+	// CodeSessionClosing belongs to sessions: an Acquire that names a closing session.
+	CodeSessionClosing = "session_closing"
+)
+
+// ErrDefaultPool: the default pool always exists, so it cannot be deleted. Clearing its settings is
+// what a caller who wants it fresh is after.
+var ErrDefaultPool = errors.New("the default pool cannot be deleted")
+
+// A fault is one row of the error table.
+type fault struct {
+	is   error
+	code connect.Code
+	// name is the ErrorInfo's code.
+	name string
+	// retryAfter is 0 where a retry is pointless.
+	retryAfter time.Duration
+	// ours: the coordinator's trouble, not the caller's. An Acquire fails open on it.
+	ours bool
+}
+
+// faults maps sentinels to codes; the first row that matches wins.
+var faults = []fault{
+	{is: ledger.ErrInvalid, code: connect.CodeInvalidArgument, name: CodeInvalidArgument},
+	{is: ledger.ErrTicketMismatch, code: connect.CodeFailedPrecondition, name: CodeTicketMismatch},
+	{is: ledger.ErrTooManyWaiters, code: connect.CodeResourceExhausted, name: CodeTooManyWaiters, retryAfter: time.Second},
+	{is: ledger.ErrUnknownPool, code: connect.CodeNotFound, name: CodeNotFound},
+	{is: ledger.ErrStepDrained, code: connect.CodeFailedPrecondition, name: CodeStepAlreadyDrained},
+	{is: ErrDefaultPool, code: connect.CodeFailedPrecondition, name: CodeDefaultPool},
+	{is: fsm.ErrNoLeader, code: connect.CodeUnavailable, name: CodeNoLeader, retryAfter: 500 * time.Millisecond, ours: true},
+	{is: fsm.ErrNotLeader, code: connect.CodeUnavailable, name: CodeNoLeader, retryAfter: 100 * time.Millisecond, ours: true},
+	{is: fsm.ErrLeadershipLost, code: connect.CodeUnavailable, name: CodeNoLeader, retryAfter: 500 * time.Millisecond, ours: true},
+	{is: fsm.ErrTimeout, code: connect.CodeUnavailable, name: CodeTimeout, retryAfter: 500 * time.Millisecond, ours: true},
+	{is: fsm.ErrReadOnly, code: connect.CodeUnavailable, name: CodeReadOnly, retryAfter: 5 * time.Second, ours: true},
+	{is: fsm.ErrShutdown, code: connect.CodeUnavailable, name: CodeShutdown, retryAfter: 500 * time.Millisecond, ours: true},
+	{is: context.DeadlineExceeded, code: connect.CodeDeadlineExceeded, name: CodeDeadlineExceeded},
+	{is: context.Canceled, code: connect.CodeCanceled, name: CodeCanceled},
+}
+
+// internal is what no row matches.
+var internal = fault{code: connect.CodeInternal, name: CodeInternal, ours: true}
+
+func faultOf(err error) fault {
+	for _, f := range faults {
+		if errors.Is(err, f.is) {
+			return f
+		}
+	}
+	return internal
+}
+
+// invalid reports a field that is out of range in the same form as the ledger does.
+func invalid(field string, value any, allowed string) error {
+	return &ledger.FieldError{Field: field, Value: value, Allowed: allowed}
+}
+
+// newError returns err as a Connect error with its ErrorInfo. status is asked only when another
+// node may do better.
+func newError(err error, status func() fsm.Status) *connect.Error {
+	f := faultOf(err)
+	info := &kvgatev1.ErrorInfo{Code: f.name}
+	if fieldErr := (*ledger.FieldError)(nil); errors.As(err, &fieldErr) {
+		info.Field = fieldErr.Field
+	}
+	if f.retryAfter > 0 {
+		info.RetryAfter = durationpb.New(f.retryAfter)
+	}
+	if f.name == CodeNoLeader {
+		info.LeaderHint = leaderAddress(err, status)
+	}
+	out := connect.NewError(f.code, err)
+	if detail, err := connect.NewErrorDetail(info); err == nil {
+		out.AddDetail(detail)
+	}
+	return out
+}
+
+// leaderAddress returns the address of the node that leads, "" when unknown.
+func leaderAddress(err error, status func() fsm.Status) string {
+	if elsewhere := (*fsm.LeaderError)(nil); errors.As(err, &elsewhere) {
+		return elsewhere.Address
+	}
+	return status().LeaderAddress
+}

@@ -1,0 +1,122 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"kvgate/fsm/fsmpb"
+	"kvgate/ledger"
+	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/store"
+)
+
+// ReadJournal implements the service. A page may be empty and still have a next one, when a filter
+// matched nothing in the part that was looked at.
+func (s *observeService) ReadJournal(ctx context.Context, req *connect.Request[kvgatev1.ReadJournalRequest]) (*connect.Response[kvgatev1.ReadJournalResponse], error) {
+	q, err := journalQuery(req.Msg)
+	if err != nil {
+		return nil, err
+	}
+	page, err := s.backend.Journal(ctx, req.Msg.GetStale(), q)
+	if err != nil {
+		return nil, err
+	}
+	m := &kvgatev1.ReadJournalResponse{FirstKeptIndex: page.First, LastIndex: page.Last}
+	for _, r := range page.Records {
+		event, err := journalEvent(r)
+		if err != nil {
+			return nil, err
+		}
+		m.Events = append(m.Events, event)
+	}
+	if page.More {
+		m.NextPageToken = pageToken{kind: journalPage, a: page.Next.Index, b: uint64(page.Next.N)}.String()
+	}
+	return connect.NewResponse(m), nil
+}
+
+func journalQuery(m *kvgatev1.ReadJournalRequest) (store.JournalQuery, error) {
+	q := store.JournalQuery{
+		From:    store.JournalPos{Index: m.GetFromIndex()},
+		Pool:    m.GetPool(),
+		Ticket:  m.GetTicketId(),
+		Session: m.GetSessionId(),
+		Holder:  m.GetHolderId(),
+		Group:   m.GetGroupId(),
+		Kinds:   m.GetKinds(),
+		Limit:   pageSize(m.GetPageSize()),
+	}
+	var err error
+	if q.Since, err = wallTime("since", m.GetSince()); err != nil {
+		return q, err
+	}
+	if q.Until, err = wallTime("until", m.GetUntil()); err != nil {
+		return q, err
+	}
+	if m.GetPageToken() == "" {
+		return q, nil
+	}
+	token, err := parsePageToken(journalPage, m.GetPageToken())
+	if err != nil {
+		return q, err
+	}
+	q.From = store.JournalPos{Index: token.a, N: uint32(token.b)}
+	return q, nil
+}
+
+// wallTime returns the zero time for an unset field.
+func wallTime(field string, t *timestamppb.Timestamp) (time.Time, error) {
+	if t == nil {
+		return time.Time{}, nil
+	}
+	if err := t.CheckValid(); err != nil {
+		return time.Time{}, invalid(field, fmt.Sprintf("%d.%09ds", t.GetSeconds(), t.GetNanos()), "a time in the years 1 to 9999")
+	}
+	return t.AsTime(), nil
+}
+
+// journalEvent decodes one record. The journal names a lease by ticket, epoch and grant; people get
+// its id as well.
+func journalEvent(r store.JournalRecord) (*kvgatev1.JournalEvent, error) {
+	var e fsmpb.Event
+	if err := proto.Unmarshal(r.Data, &e); err != nil {
+		return nil, fmt.Errorf("journal event %d.%d: %w", r.Index, r.N, err)
+	}
+	m := &kvgatev1.JournalEvent{
+		Index:         r.Index,
+		N:             r.N,
+		LedgerTime:    e.GetLedgerTime(),
+		Pool:          e.GetPool(),
+		Kind:          e.GetKind(),
+		TicketId:      e.GetTicket(),
+		SessionId:     e.GetSession(),
+		HolderId:      e.GetHolder(),
+		GroupId:       e.GetGroup(),
+		Tokens:        e.GetTokens(),
+		Grant:         e.GetGrant(),
+		Epoch:         int64(e.GetEpoch()),
+		Reason:        e.GetReason(),
+		ReservedAfter: e.GetReservedAfter(),
+		CeilingAfter:  e.GetCeilingAfter(),
+		Priority:      e.GetPriority(),
+		Deadline:      e.GetDeadline(),
+		Detail:        e.GetDetail(),
+		WaitingAfter:  e.GetWaitingAfter(),
+	}
+	if e.GetWallTime() != 0 {
+		m.WallTime = timestamppb.New(time.Unix(0, e.GetWallTime()))
+	}
+	if e.GetWait() != 0 {
+		m.Wait = durationpb.New(time.Duration(e.GetWait()))
+	}
+	if e.GetTicket() != "" && e.GetGrant() != 0 {
+		m.LeaseId = ledger.LeaseID(e.GetEpoch(), e.GetTicket())
+	}
+	return m, nil
+}
