@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"connectrpc.com/connect"
@@ -27,8 +28,8 @@ func (s *observeService) ReadJournal(ctx context.Context, req *connect.Request[k
 	if err != nil {
 		return nil, err
 	}
-	m := &kvgatev1.ReadJournalResponse{FirstKeptIndex: page.First, LastIndex: page.Last}
-	for _, r := range page.Records {
+	m := &kvgatev1.ReadJournalResponse{FirstKeptIndex: page.FirstKept, LastIndex: page.Last}
+	for _, r := range page.Events {
 		event, err := journalEvent(r)
 		if err != nil {
 			return nil, err
@@ -36,21 +37,21 @@ func (s *observeService) ReadJournal(ctx context.Context, req *connect.Request[k
 		m.Events = append(m.Events, event)
 	}
 	if page.More {
-		m.NextPageToken = pageToken{kind: journalPage, a: page.Next.Index, b: uint64(page.Next.N)}.String()
+		m.NextPageToken = pageToken{kind: journalPage, a: page.NextIndex, b: uint64(page.NextN)}.String()
 	}
 	return connect.NewResponse(m), nil
 }
 
 func journalQuery(m *kvgatev1.ReadJournalRequest) (store.JournalQuery, error) {
 	q := store.JournalQuery{
-		From:    store.JournalPos{Index: m.GetFromIndex()},
-		Pool:    m.GetPool(),
-		Ticket:  m.GetTicketId(),
-		Session: m.GetSessionId(),
-		Holder:  m.GetHolderId(),
-		Group:   m.GetGroupId(),
-		Kinds:   m.GetKinds(),
-		Limit:   pageSize(m.GetPageSize()),
+		FromIndex: m.GetFromIndex(),
+		Pool:      m.GetPool(),
+		Ticket:    m.GetTicketId(),
+		Session:   m.GetSessionId(),
+		Holder:    m.GetHolderId(),
+		Group:     m.GetGroupId(),
+		Kinds:     m.GetKinds(),
+		Limit:     pageSize(m.GetPageSize()),
 	}
 	var err error
 	if q.Since, err = wallTime("since", m.GetSince()); err != nil {
@@ -66,7 +67,7 @@ func journalQuery(m *kvgatev1.ReadJournalRequest) (store.JournalQuery, error) {
 	if err != nil {
 		return q, err
 	}
-	q.From = store.JournalPos{Index: token.a, N: uint32(token.b)}
+	q.FromIndex, q.FromN = token.a, uint32(min(token.b, math.MaxUint32))
 	return q, nil
 }
 

@@ -824,7 +824,7 @@ var File_kvgate_v1_admission_proto protoreflect.FileDescriptor
 
 const file_kvgate_v1_admission_proto_rawDesc = "" +
 	"\n" +
-	"\x19kvgate/v1/admission.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kvgate/v1/types.proto\"\xf2\b\n" +
+	"\x19kvgate/v1/admission.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kvgate/v1/types.proto\"\xd0\b\n" +
 	"\x0eAcquireRequest\x12&\n" +
 	"\x04pool\x18\x01 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x04pool\x121\n" +
 	"\tticket_id\x18\x02 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x022\b^\\P{C}*$R\bticketId\x123\n" +
@@ -841,9 +841,9 @@ const file_kvgate_v1_admission_proto_rawDesc = "" +
 	"\tholder_id\x18\v \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\bholderId\x12$\n" +
 	"\x03rid\x18\f \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x03rid\x12D\n" +
 	"\bmax_wait\x18\r \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x052\x00R\amaxWait\x12<\n" +
-	"\x03ttl\x18\x0e \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xe7\x84\x0f*\x00R\x03ttl:\x98\x03\xbaH\x94\x03\x1a\xcb\x01\n" +
-	"\x1creservation_tokens.exclusive\x12Sreservation_tokens excludes prompt_tokens and max_new_tokens: send one or the other\x1aV!has(this.reservation_tokens) || (this.prompt_tokens == 0 && this.max_new_tokens == 0)\x1a\xc3\x01\n" +
-	"\x1breservation_tokens.required\x12Dprompt_tokens + max_new_tokens or reservation_tokens must be above 0\x1a^has(this.reservation_tokens) || this.prompt_tokens + this.max_new_tokens > 0 || this.protectedB\x15\n" +
+	"\x03ttl\x18\x0e \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xe7\x84\x0f*\x00R\x03ttl:\xf6\x02\xbaH\xf2\x02\x1a\xb5\x01\n" +
+	"\x1creservation_tokens.exclusive\x12=excludes promptTokens and maxNewTokens: send one or the other\x1aV!has(this.reservation_tokens) || (this.prompt_tokens == 0 && this.max_new_tokens == 0)\x1a\xb7\x01\n" +
+	"\x1breservation_tokens.required\x121it or promptTokens + maxNewTokens must be above 0\x1aehas(this.reservation_tokens) || this.prompt_tokens != 0 || this.max_new_tokens != 0 || this.protectedB\x15\n" +
 	"\x13_reservation_tokens\"\xbc\x03\n" +
 	"\x0fAcquireResponse\x12)\n" +
 	"\x06action\x18\x01 \x01(\x0e2\x11.kvgate.v1.ActionR\x06action\x12)\n" +
@@ -859,23 +859,23 @@ const file_kvgate_v1_admission_proto_rawDesc = "" +
 	"\abinding\x18\t \x01(\v2\x12.kvgate.v1.BindingR\abinding\x12\x1a\n" +
 	"\bwarnings\x18\n" +
 	" \x03(\tR\bwarnings\x12\x14\n" +
-	"\x05grant\x18\v \x01(\x04R\x05grant\"\xf2\x02\n" +
+	"\x05grant\x18\v \x01(\x04R\x05grant\"\xea\x02\n" +
 	"\x0eReleaseRequest\x12&\n" +
 	"\x04pool\x18\x01 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x04pool\x12/\n" +
 	"\tticket_id\x18\x02 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\bticketId\x12-\n" +
 	"\blease_id\x18\x03 \x01(\tB\x12\xbaH\x0fr\r(\xac\x022\b^\\P{C}*$R\aleaseId\x12\x14\n" +
 	"\x05grant\x18\x04 \x01(\x04R\x05grant\x12&\n" +
 	"\x05usage\x18\x05 \x01(\v2\x10.kvgate.v1.UsageR\x05usage\x12/\n" +
-	"\tholder_id\x18\x06 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\bholderId:i\xbaHf\x1ad\n" +
-	"\x12ticket_id.required\x12!ticket_id or lease_id is required\x1a+this.ticket_id != '' || this.lease_id != ''\"-\n" +
+	"\tholder_id\x18\x06 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\bholderId:a\xbaH^\x1a\\\n" +
+	"\x12ticket_id.required\x12\x19it or leaseId is required\x1a+this.ticket_id != '' || this.lease_id != ''\"-\n" +
 	"\x0fReleaseResponse\x12\x1a\n" +
-	"\breleased\x18\x01 \x01(\bR\breleased\"\xe0\x02\n" +
+	"\breleased\x18\x01 \x01(\bR\breleased\"\xd5\x02\n" +
 	"\fRenewRequest\x12&\n" +
 	"\x04pool\x18\x01 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x04pool\x12;\n" +
 	"\tlease_ids\x18\x02 \x03(\tB\x1e\xbaH\x1b\x92\x01\x18\b\x01\x10\x90N\"\x11r\x0f \x01(\xac\x022\b^\\P{C}*$R\bleaseIds\x12<\n" +
 	"\x03ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xe7\x84\x0f*\x00R\x03ttl\x12!\n" +
-	"\x06grants\x18\x04 \x03(\x04B\t\xbaH\x06\x92\x01\x03\x10\x90NR\x06grants:\x89\x01\xbaH\x85\x01\x1a\x82\x01\n" +
-	"\rgrants.length\x12,grants must be empty or as long as lease_ids\x1aCsize(this.grants) == 0 || size(this.grants) == size(this.lease_ids)\"@\n" +
+	"\x06grants\x18\x04 \x03(\x04B\t\xbaH\x06\x92\x01\x03\x10\x90NR\x06grants:\x7f\xbaH|\x1az\n" +
+	"\rgrants.length\x12$must be empty or as long as leaseIds\x1aCsize(this.grants) == 0 || size(this.grants) == size(this.lease_ids)\"@\n" +
 	"\rRenewResponse\x12/\n" +
 	"\x06leases\x18\x01 \x03(\v2\x17.kvgate.v1.RenewedLeaseR\x06leases\"}\n" +
 	"\fRenewedLease\x12\x19\n" +
