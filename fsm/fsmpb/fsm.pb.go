@@ -852,10 +852,12 @@ func (x *Cancel) GetTicket() string {
 
 // Detach: the last local call on the waiter or fresh grant `seq` went away without a cancel.
 type Detach struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
-	Ticket        string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
-	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Pool   string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Ticket string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Seq    uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The newest answer given for the ticket; a later one voids the detach.
+	Attempt       uint32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -907,6 +909,13 @@ func (x *Detach) GetTicket() string {
 func (x *Detach) GetSeq() uint64 {
 	if x != nil {
 		return x.Seq
+	}
+	return 0
+}
+
+func (x *Detach) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
 	}
 	return 0
 }
@@ -2384,6 +2393,7 @@ type LeaseRow struct {
 	ClaimBy int64 `protobuf:"varint,13,opt,name=claim_by,json=claimBy,proto3" json:"claim_by,omitempty"`
 	// The number the ticket waited under; 0 when it did not wait.
 	Waiter        uint64 `protobuf:"varint,14,opt,name=waiter,proto3" json:"waiter,omitempty"`
+	Attempt       uint32 `protobuf:"varint,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2516,6 +2526,13 @@ func (x *LeaseRow) GetWaiter() uint64 {
 	return 0
 }
 
+func (x *LeaseRow) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
 type WaiterRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
@@ -2533,6 +2550,7 @@ type WaiterRow struct {
 	Rid           string                 `protobuf:"bytes,13,opt,name=rid,proto3" json:"rid,omitempty"`
 	Attached      bool                   `protobuf:"varint,14,opt,name=attached,proto3" json:"attached,omitempty"`
 	DropAt        int64                  `protobuf:"varint,15,opt,name=drop_at,json=dropAt,proto3" json:"drop_at,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,16,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2668,6 +2686,13 @@ func (x *WaiterRow) GetAttached() bool {
 func (x *WaiterRow) GetDropAt() int64 {
 	if x != nil {
 		return x.DropAt
+	}
+	return 0
+}
+
+func (x *WaiterRow) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
 	}
 	return 0
 }
@@ -3062,11 +3087,12 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x06_epoch\"4\n" +
 	"\x06Cancel\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
-	"\x06ticket\x18\x02 \x01(\tR\x06ticket\"F\n" +
+	"\x06ticket\x18\x02 \x01(\tR\x06ticket\"`\n" +
 	"\x06Detach\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
-	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\\\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\rR\aattempt\"\\\n" +
 	"\rReclaimHolder\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1f\n" +
@@ -3240,7 +3266,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x11reported_reserved\x18\r \x01(\x03R\x10reportedReserved\x12#\n" +
 	"\rreported_used\x18\x0e \x01(\x03R\freportedUsed\x12'\n" +
 	"\x0freported_cached\x18\x0f \x01(\x03R\x0ereportedCached\x12\x18\n" +
-	"\areports\x18\x10 \x01(\x03R\areports\"\xd4\x02\n" +
+	"\areports\x18\x10 \x01(\x03R\areports\"\xee\x02\n" +
 	"\bLeaseRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x14\n" +
@@ -3257,7 +3283,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x05group\x18\v \x01(\tR\x05group\x12\x10\n" +
 	"\x03rid\x18\f \x01(\tR\x03rid\x12\x19\n" +
 	"\bclaim_by\x18\r \x01(\x03R\aclaimBy\x12\x16\n" +
-	"\x06waiter\x18\x0e \x01(\x04R\x06waiter\"\xe7\x02\n" +
+	"\x06waiter\x18\x0e \x01(\x04R\x06waiter\x12\x18\n" +
+	"\aattempt\x18\x0f \x01(\rR\aattempt\"\x81\x03\n" +
 	"\tWaiterRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
@@ -3274,7 +3301,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x05group\x18\f \x01(\tR\x05group\x12\x10\n" +
 	"\x03rid\x18\r \x01(\tR\x03rid\x12\x1a\n" +
 	"\battached\x18\x0e \x01(\bR\battached\x12\x17\n" +
-	"\adrop_at\x18\x0f \x01(\x03R\x06dropAt\"]\n" +
+	"\adrop_at\x18\x0f \x01(\x03R\x06dropAt\x12\x18\n" +
+	"\aattempt\x18\x10 \x01(\rR\aattempt\"]\n" +
 	"\aMarkRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +

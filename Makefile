@@ -1,0 +1,84 @@
+# Everything a contributor runs. `make help` lists it.
+GO ?= go
+PYTHON ?= python3
+BIN := $(CURDIR)/bin
+
+# Pinned tools, installed below bin/.
+BUF_VERSION := v1.75.0
+PROTOC_GEN_GO_VERSION := v1.36.12
+PROTOC_GEN_CONNECT_VERSION := v1.21.1
+GOLANGCI_VERSION := v2.15.0
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -X main.version=$(VERSION)
+
+# Bounds of the long runs; override on the command line.
+FUZZTIME ?= 30s
+BENCHTIME ?= 2s
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: build ## Run one node, a simulated SGLang fleet and 200 agents, and compare admission off and on
+	$(BIN)/kvgate demo $(ARGS)
+
+.PHONY: build
+build: ## Build bin/kvgate
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/kvgate ./cmd/kvgate
+
+.PHONY: test
+test: ## Run every test; needs Python 3 and the package registries for the real routers
+	$(GO) vet ./...
+	$(GO) test -timeout 20m ./...
+
+.PHONY: test-short
+test-short: ## Run the tests of the packages, without processes and real routers
+	$(GO) test $$($(GO) list ./... | grep -v /integration)
+
+.PHONY: test-race
+test-race: ## Run the packages' tests under the race detector
+	$(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v /integration)
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME each
+	@set -e; for f in $$(grep -rlE '^func Fuzz' --include=*_test.go . | xargs -n1 dirname | sort -u); do \
+	  for t in $$(grep -hoE '^func Fuzz[A-Za-z0-9]+' $$f/*_test.go | cut -d' ' -f2); do \
+	    echo "== $$f $$t"; $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) $$f; done; done
+
+.PHONY: bench
+bench: ## Run the benchmarks and print rates and ratios
+	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./ledger ./store ./fsm ./scrape ./rpc
+
+.PHONY: gen
+gen: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-connect-go ## Generate code from the protos
+	PATH=$(BIN):$$PATH $(BIN)/buf lint
+	PATH=$(BIN):$$PATH $(BIN)/buf generate
+
+.PHONY: gen-check
+gen-check: gen ## Prove that the committed generated code is current
+	@git diff --exit-code --stat -- rpc/kvgate fsm/fsmpb || { echo "generated code is not current: run make gen and commit"; exit 1; }
+	@echo "generated code is current"
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## Run the linters with the reasons in .golangci.yml
+	$(BIN)/golangci-lint run ./...
+
+.PHONY: release
+release: ## Build static binaries for linux amd64 and arm64 below bin/
+	for arch in amd64 arm64; do \
+	  CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build -trimpath -ldflags '-s -w $(LDFLAGS)' -o $(BIN)/kvgate-linux-$$arch ./cmd/kvgate; done
+
+.PHONY: clean
+clean: ## Remove what the targets made
+	rm -rf $(BIN)
+
+$(BIN)/buf:
+	GOBIN=$(BIN) $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)
+$(BIN)/protoc-gen-go:
+	GOBIN=$(BIN) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)
+$(BIN)/protoc-gen-connect-go:
+	GOBIN=$(BIN) $(GO) install connectrpc.com/connect/cmd/protoc-gen-connect-go@$(PROTOC_GEN_CONNECT_VERSION)
+$(BIN)/golangci-lint:
+	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"kvgate/fsm"
+	"kvgate/ledger"
+	"kvgate/rpc"
+	"kvgate/scrape"
+)
+
+// node is one running node: the replica and the server of its API.
+type node struct {
+	replica *fsm.Replica
+	url     string
+	log     *slog.Logger
+	cancel  context.CancelFunc
+	served  chan error
+}
+
+// startNode starts a node and returns once its API answers; it may not have a leader yet. The node
+// runs until ctx ends, Close is called, or it halts.
+func startNode(ctx context.Context, cfg ServeConfig, log *slog.Logger) (*node, error) {
+	keys, err := readKeys(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the API: %w", err)
+	}
+	replica, err := openReplica(&cfg, keys, log)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	server, err := rpc.New(rpc.Options{Backend: replica, Log: log})
+	if err != nil {
+		return nil, errors.Join(err, replica.Close(), listener.Close())
+	}
+	serving, cancel := context.WithCancel(ctx)
+	n := &node{
+		replica: replica, url: "http://" + listener.Addr().String(), log: log, cancel: cancel, served: make(chan error, 1),
+	}
+	go func() { n.served <- server.Serve(serving, listener) }()
+	log.Info("serving", "url", n.url, "node", cfg.NodeID)
+	return n, nil
+}
+
+func openReplica(cfg *ServeConfig, keys scrape.Keys, log *slog.Logger) (*fsm.Replica, error) {
+	transport, err := raftTransport(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	replica, err := fsm.Open(fsm.Options{
+		NodeID: cfg.NodeID, DataDir: cfg.DataDir, Transport: transport, Bootstrap: cfg.Bootstrap,
+		FailOpenAfter: cfg.FailOpenAfter, SnapshotThreshold: cfg.SnapshotThreshold,
+		Version: buildVersion(), Log: log,
+		Duties: func(r *fsm.Replica) []fsm.Duty {
+			seed := &seeder{replica: r, router: cfg.Router, engines: cfg.Engines, log: log}
+			poller := scrape.NewManager(r, r, scrape.Options{Keys: keys, Logger: log, Known: knownEngines(r)})
+			return []fsm.Duty{seed.run, poller.Run}
+		},
+	})
+	if err != nil {
+		return nil, errors.Join(err, transport.Close())
+	}
+	return replica, nil
+}
+
+// knownEngines returns what the ledger knows of a pool's engines, so that a new leader carries on
+// where the old one was.
+func knownEngines(r *fsm.Replica) func(context.Context, string) []ledger.Engine {
+	return func(ctx context.Context, pool string) (engines []ledger.Engine) {
+		err := r.View(ctx, true, func(l *ledger.Ledger) {
+			if c, ok := l.Capacity(pool); ok {
+				engines = c.Engines
+			}
+		})
+		if err != nil {
+			return nil
+		}
+		return engines
+	}
+}
+
+const (
+	raftMaxPool = 3
+	raftTimeout = 10 * time.Second
+)
+
+func raftTransport(cfg *ServeConfig, log *slog.Logger) (*raft.NetworkTransport, error) {
+	advertise, err := net.ResolveTCPAddr("tcp", cfg.RaftAdvertise)
+	if err != nil {
+		return nil, fmt.Errorf("resolve --raft-advertise: %w", err)
+	}
+	if advertise.Port == 0 {
+		advertise = nil
+	}
+	var addr net.Addr
+	if advertise != nil {
+		addr = advertise
+	}
+	t, err := raft.NewTCPTransport(cfg.RaftListen, addr, raftMaxPool, raftTimeout, io.Discard)
+	if err != nil {
+		return nil, fmt.Errorf("listen for raft: %w", err)
+	}
+	log.Debug("raft transport", "address", string(t.LocalAddr()))
+	return t, nil
+}
+
+// URL returns the base URL of the API.
+func (n *node) URL() string { return n.url }
+
+// Wait blocks until the node stops by itself.
+func (n *node) Wait() error {
+	select {
+	case err := <-n.served:
+		n.served <- err
+		return err
+	case <-n.replica.Done():
+		return fmt.Errorf("node stopped: %s", n.replica.Status().Health)
+	}
+}
+
+// Close stops serving, hands over leadership when somebody can take it, and closes the disk.
+func (n *node) Close() error {
+	n.cancel()
+	err := <-n.served
+	n.served <- err
+	return errors.Join(err, n.replica.Close())
+}

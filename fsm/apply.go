@@ -1,0 +1,116 @@
+package fsm
+
+import (
+	"fmt"
+	"time"
+
+	"kvgate/fsm/fsmpb"
+	"kvgate/ledger"
+)
+
+// Version is the newest version of the command semantics that this build knows.
+const Version = 1
+
+// maxDue bounds how many deadlines one batch lets go, so that a mass expiry cannot stall the log.
+const maxDue = 8192
+
+// Result answers one operation of a batch. Value depends on the operation:
+//
+//	Acquire         ledger.Decision
+//	Release         bool, whether there was a lease
+//	Renew           []ledger.Renewed
+//	Cancel          ledger.CancelState
+//	Detach          bool
+//	ReclaimHolder   bool, whether tickets are left
+//	Reconcile       bool, whether the pool exists
+//	UpdateSettings  ledger.Settings
+//	DeletePool      bool
+//	DrainStep       map[string]float64
+//	Tick            bool, whether more is due
+//	SetCluster      string, the cluster's id
+type Result struct {
+	Value any
+	Err   error
+}
+
+// batchResult is what Apply returns for one log entry.
+type batchResult struct {
+	results []Result
+	// decisions were taken on tickets that had waited, in order.
+	decisions []ledger.Decision
+	// more: deadlines are due that this batch did not reach.
+	more bool
+}
+
+// applyBatch runs one batch on the ledger. It is a pure function of both.
+func applyBatch(l *ledger.Ledger, b *fsmpb.Batch) (*batchResult, error) {
+	if b.Version == 0 || b.Version > Version {
+		return nil, fmt.Errorf("%w: batch has version %d, this build knows 1 to %d: install the newer kvgate on this node",
+			ErrUnknownVersion, b.Version, Version)
+	}
+	before := len(l.Decisions())
+	out := &batchResult{results: make([]Result, len(b.Ops))}
+	out.more = l.Advance(ledger.Time(b.LedgerTime), maxDue)
+	for i, op := range b.Ops {
+		r, err := applyOp(l, op)
+		if err != nil {
+			return nil, err
+		}
+		out.results[i] = r
+		if _, tick := op.Kind.(*fsmpb.Op_Tick); tick {
+			out.results[i].Value = out.more
+		}
+	}
+	if d := l.Decisions()[before:]; len(d) > 0 {
+		out.decisions = append(out.decisions, d...)
+	}
+	return out, nil
+}
+
+// applyOp runs one operation. An error means that this build does not know its kind.
+func applyOp(l *ledger.Ledger, op *fsmpb.Op) (Result, error) {
+	switch k := op.GetKind().(type) {
+	case *fsmpb.Op_Acquire:
+		d, err := l.Acquire(decodeAcquire(k.Acquire))
+		return Result{d, err}, nil
+	case *fsmpb.Op_Release:
+		return Result{Value: l.Release(decodeRelease(k.Release))}, nil
+	case *fsmpb.Op_Renew:
+		return Result{Value: l.Renew(k.Renew.Pool, decodeRefs(k.Renew), time.Duration(k.Renew.Ttl))}, nil
+	case *fsmpb.Op_Cancel:
+		return Result{Value: l.Cancel(k.Cancel.Pool, k.Cancel.Ticket)}, nil
+	case *fsmpb.Op_Detach:
+		return Result{Value: l.Detach(k.Detach.Pool, k.Detach.Ticket, ledger.Seq(k.Detach.Seq), k.Detach.Attempt)}, nil
+	case *fsmpb.Op_ReclaimHolder:
+		_, more := l.ReclaimHolder(k.ReclaimHolder.Pool, k.ReclaimHolder.Holder, ledger.Time(k.ReclaimHolder.LastActive))
+		return Result{Value: more}, nil
+	case *fsmpb.Op_Reconcile:
+		return Result{Value: l.Reconcile(k.Reconcile.Pool, decodeRound(k.Reconcile))}, nil
+	}
+	return applyAdmin(l, op)
+}
+
+// applyAdmin runs the operations of operators and of leadership.
+func applyAdmin(l *ledger.Ledger, op *fsmpb.Op) (Result, error) {
+	switch k := op.GetKind().(type) {
+	case *fsmpb.Op_UpdateSettings:
+		s, err := l.UpdateSettings(k.UpdateSettings.Pool, decodePatch(k.UpdateSettings.Patch, k.UpdateSettings.Clear))
+		return Result{s, err}, nil
+	case *fsmpb.Op_DeletePool:
+		return Result{Value: l.DeletePool(k.DeletePool.Pool)}, nil
+	case *fsmpb.Op_DrainStep:
+		m, err := l.DrainStep(k.DrainStep.Pool, k.DrainStep.Run, k.DrainStep.Step)
+		return Result{m, err}, nil
+	case *fsmpb.Op_Tick:
+		return Result{}, nil
+	case *fsmpb.Op_NewTerm:
+		l.NewTerm(k.NewTerm.Term, k.NewTerm.Node)
+		return Result{}, nil
+	case *fsmpb.Op_TrimJournal:
+		l.TrimJournal(k.TrimJournal.FirstIndex)
+		return Result{}, nil
+	case *fsmpb.Op_SetCluster:
+		return Result{Value: l.SetCluster(k.SetCluster.Id)}, nil
+	}
+	return Result{}, fmt.Errorf("%w: operation of an unknown kind: install the newer kvgate on this node", ErrUnknownVersion)
+}

@@ -1,0 +1,11 @@
+// Package fsm is the replicated machine: the ledger of every pool behind a raft log.
+//
+// A request passes through it like this. [Replica] takes the call and hands it to the proposer of the
+// current term, which collects what is waiting into one versioned batch, stamps it with ledger time
+// and gives it to raft. [Machine] applies each committed batch to the ledger, writes the changed rows
+// and the events to disk, and returns one result per operation. The proposer hands every caller its
+// own result; a ticket that must wait stays registered until a later batch decides it.
+//
+// Everything that Apply does is a pure function of the state and the command. Clocks live in the
+// replica: it measures monotonic time since the term began and stamps commands with it.
+package fsm

@@ -1,0 +1,95 @@
+package fsm
+
+import (
+	"time"
+
+	"kvgate/fsm/fsmpb"
+	"kvgate/ledger"
+)
+
+// This file turns ledger values into their stored form; decode.go turns them back.
+
+func acquireOp(a ledger.Acquire) *fsmpb.Op {
+	op := &fsmpb.Acquire{
+		Pool: a.Pool, Ticket: a.Ticket, PromptTokens: int64(a.PromptTokens), MaxNewTokens: int64(a.MaxNewTokens),
+		ReservationTokens: int64(a.ReservationTokens), Mode: uint32(a.Mode), Protected: a.Protected,
+		Priority: a.Priority, Session: a.Session, Group: a.Group, Holder: a.Holder, Rid: a.RID, Ttl: int64(a.TTL),
+	}
+	if a.MaxWait >= 0 {
+		op.MaxWait = ptr(int64(a.MaxWait))
+	}
+	return &fsmpb.Op{Kind: &fsmpb.Op_Acquire{Acquire: op}}
+}
+
+func releaseOp(r ledger.Release) *fsmpb.Op {
+	op := &fsmpb.Release{Pool: r.Pool, Ticket: r.Ticket, Grant: uint64(r.Grant), Holder: r.Holder}
+	if r.HasEpoch {
+		op.Epoch = ptr(r.Epoch)
+	}
+	if u := r.Usage; u != nil {
+		op.Usage = &fsmpb.Usage{
+			PromptTokens: int64(u.PromptTokens), CompletionTokens: int64(u.CompletionTokens),
+			CachedTokens: int64(u.CachedTokens), Engine: u.Engine, Outcome: u.Outcome,
+		}
+	}
+	return &fsmpb.Op{Kind: &fsmpb.Op_Release{Release: op}}
+}
+
+func renewOp(pool string, refs []ledger.LeaseRef, ttl time.Duration) *fsmpb.Op {
+	op := &fsmpb.Renew{Pool: pool, Ttl: int64(ttl), Leases: make([]*fsmpb.LeaseRef, len(refs))}
+	for i, r := range refs {
+		op.Leases[i] = &fsmpb.LeaseRef{Ticket: r.Ticket, Grant: uint64(r.Grant)}
+		if r.HasEpoch {
+			op.Leases[i].Epoch = ptr(r.Epoch)
+		}
+	}
+	return &fsmpb.Op{Kind: &fsmpb.Op_Renew{Renew: op}}
+}
+
+func reconcileOp(pool string, r ledger.Round) *fsmpb.Op {
+	return &fsmpb.Op{Kind: &fsmpb.Op_Reconcile{Reconcile: &fsmpb.Reconcile{
+		Pool: pool, Fresh: r.Fresh, Degrade: r.Degrade, Reason: r.Reason, Discovery: r.Discovery,
+		Repeats: r.Repeats, Engines: encodeEngines(r.Engines),
+	}}}
+}
+
+func encodeEngines(engines []ledger.Engine) []*fsmpb.Engine {
+	out := make([]*fsmpb.Engine, len(engines))
+	for i, e := range engines {
+		out[i] = &fsmpb.Engine{
+			Url: e.URL, Healthy: e.Healthy, Error: e.Error, Capacity: int64(e.Capacity), Used: int64(e.Used),
+			Evictable: int64(e.Evictable), Usage: e.Usage, Pressure: e.Pressure, DpRanks: int32(e.DPRanks),
+			Role: uint32(e.Role), Incarnation: e.Incarnation, EvictionRate: e.EvictionRate,
+			Running: e.Running, Queued: e.Queued,
+		}
+	}
+	return out
+}
+
+func updateOp(pool string, p ledger.Patch) *fsmpb.Op {
+	return &fsmpb.Op{Kind: &fsmpb.Op_UpdateSettings{UpdateSettings: &fsmpb.UpdateSettings{
+		Pool: pool, Patch: encodeSettings(&p.Set, p.Fields), Clear: p.Clear,
+	}}}
+}
+
+func encodeCounters(c *ledger.Counters) *fsmpb.Counters {
+	return &fsmpb.Counters{
+		Admit: c.Admit, Wait: c.Wait, Cancelled: c.Cancelled, LeaseExpired: c.LeaseExpired, Released: c.Released,
+		Renewed: c.Renewed, Abandoned: c.Abandoned, Unclaimed: c.Unclaimed, HolderExpired: c.HolderExpired,
+		Bypass: c.Bypass[:], WaitedGrants: c.WaitedGrants, WaitedTime: int64(c.WaitedTime),
+		ReportedReserved: int64(c.ReportedReserved), ReportedUsed: int64(c.ReportedUsed),
+		ReportedCached: int64(c.ReportedCached), Reports: c.Reports,
+	}
+}
+
+func encodeEvent(e *ledger.Event, wall int64, into *fsmpb.Event) {
+	into.Reset()
+	into.LedgerTime, into.WallTime = int64(e.At), wall
+	into.Pool, into.Kind, into.Ticket, into.Session = e.Pool, string(e.Kind), e.Ticket, e.Session
+	into.Holder, into.Group, into.Tokens, into.Epoch = e.Holder, e.Group, int64(e.Tokens), e.Epoch
+	into.Grant, into.Reason, into.Wait = uint64(e.Grant), e.Reason, int64(e.Wait)
+	into.ReservedAfter, into.CeilingAfter, into.WaitingAfter = int64(e.ReservedAfter), int64(e.CeilingAfter), e.WaitingAfter
+	into.Priority, into.Deadline, into.Detail = e.Priority, int64(e.Deadline), e.Detail
+}
+
+func ptr[T any](v T) *T { return &v }

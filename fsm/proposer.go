@@ -1,0 +1,297 @@
+package fsm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"kvgate/fsm/fsmpb"
+	"kvgate/ledger"
+)
+
+// Bounds of batching: how many operations one log entry carries and how many entries are in flight.
+const (
+	maxBatchOps   = 512
+	maxBatchBytes = 1 << 20
+	maxInFlight   = 4
+	queueLength   = 4096
+)
+
+// call is one operation on its way through the log.
+type call struct {
+	op   *fsmpb.Op
+	done chan Result
+	// decided gets the later decision of an Acquire whose ticket waits; nil for other operations.
+	decided chan ledger.Decision
+	// shared: others were blocked on the same ticket when it was decided. Written before decided is.
+	shared bool
+	// state is callGone once the caller stopped listening for done.
+	state atomic.Uint32
+}
+
+const (
+	callOpen uint32 = iota
+	callAnswered
+	callGone
+)
+
+// proposer turns calls into batches for one term of leadership. run and answer are its goroutines;
+// both end with the term's context.
+type proposer struct {
+	raft  *raft.Raft
+	ctx   context.Context
+	fail  context.CancelCauseFunc
+	calls chan *call
+	// flight holds the proposed batches in order; its capacity bounds how many are in flight.
+	flight chan flight
+	clock  *termClock
+	waits  waits
+}
+
+type flight struct {
+	future raft.ApplyFuture
+	calls  []*call
+}
+
+// termClock stamps commands with ledger time: that of the machine when the term began plus the
+// monotonic time since.
+type termClock struct {
+	base  ledger.Time
+	start time.Time
+	now   func() time.Time
+}
+
+func (c *termClock) ledgerNow() ledger.Time { return c.base.Add(c.now().Sub(c.start)) }
+
+func newProposer(ctx context.Context, fail context.CancelCauseFunc, r *raft.Raft, clock *termClock) *proposer {
+	return &proposer{
+		raft: r, ctx: ctx, fail: fail, clock: clock,
+		calls:  make(chan *call, queueLength),
+		flight: make(chan flight, maxInFlight),
+		waits:  waits{bySeq: map[ledger.Seq]*blocked{}},
+	}
+}
+
+// submit queues a call. The context is the caller's.
+func (p *proposer) submit(ctx context.Context, c *call) error {
+	select {
+	case p.calls <- c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.ctx.Done():
+		return context.Cause(p.ctx)
+	}
+}
+
+// do queues an operation and waits for its result.
+func (p *proposer) do(ctx context.Context, op *fsmpb.Op) (Result, error) {
+	c := &call{op: op, done: make(chan Result, 1)}
+	if err := p.submit(ctx, c); err != nil {
+		return Result{}, err
+	}
+	return p.await(ctx, c)
+}
+
+// await waits for the result of a queued call. When the caller gives up first, the operation stays as
+// it will be decided.
+func (p *proposer) await(ctx context.Context, c *call) (Result, error) {
+	select {
+	case r := <-c.done:
+		return r, nil
+	case <-p.ctx.Done():
+		return p.late(c, context.Cause(p.ctx))
+	case <-ctx.Done():
+		return p.late(c, ctx.Err())
+	}
+}
+
+func (p *proposer) late(c *call, err error) (Result, error) {
+	if c.state.CompareAndSwap(callOpen, callGone) {
+		return Result{}, err
+	}
+	return <-c.done, nil
+}
+
+// run collects what waits into batches and hands them to raft.
+func (p *proposer) run() {
+	defer close(p.flight)
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case c := <-p.calls:
+			if !p.propose(p.collect(c)) {
+				return
+			}
+		}
+	}
+}
+
+func (p *proposer) collect(first *call) []*call {
+	batch := append(make([]*call, 0, 16), first)
+	for size := 0; len(batch) < maxBatchOps && size < maxBatchBytes; {
+		select {
+		case c := <-p.calls:
+			batch = append(batch, c)
+			size += proto.Size(c.op)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (p *proposer) propose(calls []*call) bool {
+	ops := make([]*fsmpb.Op, len(calls))
+	for i, c := range calls {
+		ops[i] = c.op
+	}
+	data, err := proto.Marshal(&fsmpb.Batch{
+		Version: Version, LedgerTime: int64(p.clock.ledgerNow()), WallTime: p.clock.now().UnixNano(), Ops: ops,
+	})
+	if err != nil {
+		p.fail(fmt.Errorf("encode batch: %w", err))
+		return false
+	}
+	select {
+	case p.flight <- flight{p.raft.Apply(data, 0), calls}:
+		return true
+	case <-p.ctx.Done():
+		return false
+	}
+}
+
+// answer hands out results in log order. A batch without an outcome ends the term: what became of it
+// is known only to whoever leads next.
+func (p *proposer) answer() {
+	for f := range p.flight {
+		if err := f.future.Error(); err != nil {
+			p.fail(fmt.Errorf("%w: %w", ErrLeadershipLost, err))
+			return
+		}
+		r, ok := f.future.Response().(*batchResult)
+		if !ok {
+			p.fail(ErrShutdown)
+			return
+		}
+		for i, c := range f.calls {
+			p.deliver(c, r.results[i])
+		}
+		for _, d := range r.decisions {
+			p.waits.decide(d)
+		}
+	}
+}
+
+// deliver gives a call its result. A ticket that waits is registered first, so that no decision can
+// slip through; one whose caller is gone is detached.
+func (p *proposer) deliver(c *call, r Result) {
+	d, isDecision := r.Value.(ledger.Decision)
+	waits := isDecision && r.Err == nil && d.Action == ledger.ActionWait
+	if waits {
+		p.waits.add(d, c)
+	}
+	if c.state.CompareAndSwap(callOpen, callAnswered) {
+		c.done <- r
+		return
+	}
+	if waits {
+		p.leave(d, c)
+	} else if isDecision && r.Err == nil && d.Action == ledger.ActionAdmit {
+		p.detach(d, d.Seq, d.Attempt)
+	}
+}
+
+// leave is called when a caller stops waiting for the decision on its ticket.
+func (p *proposer) leave(d ledger.Decision, c *call) {
+	if attempt, last := p.waits.remove(d.Seq, c); last {
+		p.detach(d, d.Seq, attempt)
+		return
+	}
+	select {
+	case late := <-c.decided:
+		// The decision came first, and nobody hears it. Others may hear it when they were blocked on
+		// the same ticket; then the grant is theirs.
+		if late.Action == ledger.ActionAdmit && !c.shared {
+			p.detach(d, d.Seq, late.Attempt)
+		}
+	default:
+	}
+}
+
+// detach tells the machine that nobody listens for the ticket any more.
+func (p *proposer) detach(d ledger.Decision, seq ledger.Seq, attempt uint32) {
+	op := &fsmpb.Op{Kind: &fsmpb.Op_Detach{Detach: &fsmpb.Detach{
+		Pool: d.Pool, Ticket: d.Ticket, Seq: uint64(seq), Attempt: attempt,
+	}}}
+	c := &call{op: op, done: make(chan Result, 1)}
+	select {
+	case p.calls <- c:
+	default:
+		// The queue is full; the answering goroutine must not wait for it. A failed submit means that
+		// the term is over: the next leader detaches every waiter anyway.
+		go func() { _ = p.submit(p.ctx, c) }()
+	}
+}
+
+// waits knows which local calls are blocked on which waiter.
+type waits struct {
+	mu    sync.Mutex
+	bySeq map[ledger.Seq]*blocked
+}
+
+type blocked struct {
+	calls   []*call
+	attempt uint32
+}
+
+func (w *waits) add(d ledger.Decision, c *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.bySeq[d.Seq]
+	if b == nil {
+		b = &blocked{}
+		w.bySeq[d.Seq] = b
+	}
+	b.calls = append(b.calls, c)
+	b.attempt = max(b.attempt, d.Attempt)
+}
+
+// remove forgets a call. When it was the last one blocked on the waiter, it also returns the newest
+// attempt that was.
+func (w *waits) remove(seq ledger.Seq, c *call) (attempt uint32, last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.bySeq[seq]
+	if b == nil {
+		return 0, false
+	}
+	b.calls = slices.DeleteFunc(b.calls, func(x *call) bool { return x == c })
+	if len(b.calls) > 0 {
+		return 0, false
+	}
+	delete(w.bySeq, seq)
+	return b.attempt, true
+}
+
+// decide hands a decision to every call that is blocked on the waiter.
+func (w *waits) decide(d ledger.Decision) {
+	w.mu.Lock()
+	b := w.bySeq[d.Waiter]
+	delete(w.bySeq, d.Waiter)
+	w.mu.Unlock()
+	if b == nil {
+		return
+	}
+	for _, c := range b.calls {
+		c.shared = len(b.calls) > 1
+		c.decided <- d
+	}
+}
