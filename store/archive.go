@@ -1,0 +1,53 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// ArchiveFormat is the version of archives that this release writes. It reads this and all older ones.
+const ArchiveFormat = 1
+
+// Layout of an archive, integers big-endian, checksums CRC-32C:
+//
+//	magic "KVGATE\r\n", version u16, header length u32, header JSON, checksum u32 of all before
+//	for each section:  'S' name length u8, name, checksum u32
+//	    for each chunk:  'C' stored length u32, raw length u32, rows u32, checksum u32 of fields and stored bytes, stored bytes
+//	                     raw (zstd): for each row, key length u32, value length u32, key, value
+//	    'E' rows u64, checksum u32 of the raw bytes of the section and this field
+//	'T' sections u64, rows u64, checksum u32 of every byte before
+const archiveMagic = "KVGATE\r\n"
+
+const (
+	tagSection = 'S'
+	tagChunk   = 'C'
+	tagEnd     = 'E'
+	tagTrailer = 'T'
+
+	chunkTarget = 256 << 10                           // a chunk is closed at this many raw bytes
+	maxRaw      = chunkTarget + 8 + MaxKey + MaxValue // longest chunk: one short of the target, and the longest row
+	maxHeader   = 1 << 20
+)
+
+// JournalSection is the section that holds events when an archive bundles them; keys are those of [JournalKey].
+const JournalSection = "journal"
+
+// Header says what an archive holds.
+type Header struct {
+	FormatVersion int               `json:"formatVersion"` // set by the writer
+	ClusterID     string            `json:"clusterId"`
+	Index         uint64            `json:"index"`
+	Term          uint64            `json:"term"`
+	LedgerTime    int64             `json:"ledgerTime"` // as the machine counts it, opaque here
+	WallTime      time.Time         `json:"wallTime"`
+	NodeVersions  map[string]string `json:"nodeVersions,omitempty"` // release by node id
+}
+
+func decodeHeader(b []byte) (Header, error) {
+	var h Header
+	if err := json.Unmarshal(b, &h); err != nil {
+		return h, fmt.Errorf("%w: header: %w", ErrCorrupt, err)
+	}
+	return h, nil
+}
