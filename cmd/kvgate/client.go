@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"kvgate/rpc/kvgate/v1/kvgatev1connect"
+)
+
+const (
+	defaultServer  = "http://127.0.0.1:7070"
+	defaultTimeout = 10 * time.Second
+	dialTimeout    = 3 * time.Second
+)
+
+// clientOptions are the flags of every command that talks to a server.
+type clientOptions struct {
+	servers   []string
+	pool      string
+	tokenFile string
+	timeout   time.Duration
+	output    string
+}
+
+func (o *clientOptions) flags(outputs ...string) *pflag.FlagSet {
+	fs := pflag.NewFlagSet("client", pflag.ContinueOnError)
+	fs.StringSliceVar(&o.servers, "server", []string{defaultServer}, "servers, separated by commas and tried in order")
+	fs.StringVar(&o.pool, "pool", "", "pool; the unnamed pool is \"default\"")
+	fs.StringVar(&o.tokenFile, "token-file", "", "file whose first word is the bearer token")
+	fs.DurationVar(&o.timeout, "timeout", defaultTimeout, "longest time for one call to one server")
+	choiceVar(fs, &o.output, "output", outputTable, "form of the output", outputs...)
+	allow(fs, "server", "http:// or https:// URLs separated by commas")
+	configurable(fs)
+	return fs
+}
+
+// client calls the servers in order and stays with the one that answered. One goroutine at a time
+// may move it to another server, so concurrent loops use their own copy; see [client.clone].
+type client struct {
+	clientOptions
+	m         *Main
+	http      *http.Client
+	endpoints []*endpoint
+	current   int
+}
+
+// endpoint is one server with all of its services.
+type endpoint struct {
+	url string
+	kvgatev1connect.AdmissionServiceClient
+	kvgatev1connect.ObserveServiceClient
+	kvgatev1connect.ClusterServiceClient
+}
+
+// clientCommand adds the client flags to cmd and runs fn with a client made from them.
+func clientCommand(m *Main, cmd *cobra.Command, fn func(context.Context, *client, []string) error) *cobra.Command {
+	return clientCommandWith(m, cmd, []string{outputTable, outputJSON}, fn)
+}
+
+func clientCommandWith(m *Main, cmd *cobra.Command, outputs []string, fn func(context.Context, *client, []string) error) *cobra.Command {
+	cmd.RunE = m.run(clientBody(m, cmd, outputs, fn))
+	return cmd
+}
+
+// clientBody adds the client flags to cmd and returns what runs fn with a client made from them.
+func clientBody(m *Main, cmd *cobra.Command, outputs []string, fn func(context.Context, *client, []string) error) func(context.Context, []string) error {
+	options := &clientOptions{}
+	cmd.Flags().AddFlagSet(options.flags(outputs...))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
+	return func(ctx context.Context, args []string) error {
+		c, err := newClient(m, *options)
+		if err != nil {
+			return err
+		}
+		defer c.http.CloseIdleConnections()
+		return fn(ctx, c, args)
+	}
+}
+
+func newClient(m *Main, o clientOptions) (*client, error) {
+	if o.timeout <= 0 {
+		return nil, badValue("timeout", o.timeout.String(), "a duration above 0 such as 10s")
+	}
+	token, err := readToken(o.tokenFile)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{clientOptions: o, m: m, http: newHTTPClient(o)}
+	for _, server := range o.servers {
+		base, err := serverURL(server)
+		if err != nil {
+			return nil, err
+		}
+		c.endpoints = append(c.endpoints, newEndpoint(c.http, base, token))
+	}
+	if len(c.endpoints) == 0 {
+		return nil, badValue("server", "", "at least one URL such as "+defaultServer)
+	}
+	return c, nil
+}
+
+// clone returns a client for use by another goroutine.
+func (c *client) clone() *client {
+	copied := *c
+	return &copied
+}
+
+func newHTTPClient(o clientOptions) *http.Client {
+	dialer := &net.Dialer{Timeout: min(dialTimeout, o.timeout), KeepAlive: 5 * time.Second}
+	return &http.Client{
+		Transport: &http.Transport{DialContext: dialer.DialContext, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4},
+		// A redirect would carry the bearer token elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func newEndpoint(h *http.Client, base, token string) *endpoint {
+	var options []connect.ClientOption
+	if token != "" {
+		options = append(options, connect.WithInterceptors(bearer(token)))
+	}
+	return &endpoint{
+		url:                    base,
+		AdmissionServiceClient: kvgatev1connect.NewAdmissionServiceClient(h, base, options...),
+		ObserveServiceClient:   kvgatev1connect.NewObserveServiceClient(h, base, options...),
+		ClusterServiceClient:   kvgatev1connect.NewClusterServiceClient(h, base, options...),
+	}
+}
+
+func bearer(token string) connect.UnaryInterceptorFunc {
+	return func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			req.Header().Set("Authorization", "Bearer "+token)
+			return next(ctx, req)
+		}
+	}
+}
+
+// serverURL completes HOST:PORT to a URL and refuses what no server can have.
+func serverURL(s string) (string, error) {
+	base := strings.TrimSpace(s)
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	if !httpURL(base) {
+		return "", badValue("server", s, "http:// or https:// URLs separated by commas")
+	}
+	return base, nil
+}
+
+func httpURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != ""
+}
+
+// readToken returns the first word of a file; "" without a file.
+func readToken(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", usagef("token-file: %s", err)
+	}
+	words := strings.Fields(string(raw))
+	if len(words) == 0 {
+		return "", badValue("token-file", path, "a file that holds a token: it is empty")
+	}
+	return words[0], nil
+}
+
+// method is one call of one service, such as (*endpoint).GetBudget.
+type method[Req, Res any] func(*endpoint, context.Context, *connect.Request[Req]) (*connect.Response[Res], error)
+
+// call sends one request to the servers in order, at most the client's timeout to each.
+func call[Req, Res any](ctx context.Context, c *client, fn method[Req, Res], req *Req) (*Res, error) {
+	return callEach(ctx, c, fn, func() *Req { return req }, c.timeout)
+}
+
+// callEach sends what build returns to the servers in order until one answers, and stays with that
+// one. A timeout of 0 leaves the time to ctx. Of several failures the one that a server worded wins.
+func callEach[Req, Res any](ctx context.Context, c *client, fn method[Req, Res], build func() *Req, timeout time.Duration) (*Res, error) {
+	var failed error
+	for range c.endpoints {
+		e := c.endpoints[c.current]
+		res, err := callOne(ctx, e, fn, build(), timeout)
+		if err == nil {
+			return res, nil
+		}
+		err = withServer(err, e.url)
+		if ctx.Err() != nil || !unreachable(err) {
+			return nil, err
+		}
+		if failed == nil || errorInfo(failed) == nil {
+			failed = err
+		}
+		c.current = (c.current + 1) % len(c.endpoints)
+	}
+	return nil, failed
+}
+
+func callOne[Req, Res any](ctx context.Context, e *endpoint, fn method[Req, Res], req *Req, timeout time.Duration) (*Res, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	res, err := fn(e, ctx, connect.NewRequest(req))
+	if err != nil {
+		return nil, err
+	}
+	return res.Msg, nil
+}
+
+// withServer adds the server to the message of an error that did not come from it.
+func withServer(err error, server string) error {
+	var failure *connect.Error
+	if !errors.As(err, &failure) || !unreachable(err) || errorInfo(failure) != nil {
+		return err
+	}
+	return connect.NewError(failure.Code(), errors.New(server+": "+failure.Message()))
+}
+
+// print writes an answer in the form that was asked for.
+func (c *client) print(asJSON, asTable func(io.Writer) error) error {
+	if c.output == outputJSON {
+		return asJSON(c.m.stdout)
+	}
+	return asTable(c.m.stdout)
+}
+
+// note writes a line for people beside the output.
+func (c *client) note(format string, args ...any) {
+	fmt.Fprintln(c.m.stderr, "kvgate: "+oneLine(fmt.Sprintf(format, args...)))
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+const day = 24 * time.Hour
+
+var english = message.NewPrinter(language.English)
+
+// number writes a whole number with separators between the thousands.
+func number[N ~int32 | ~int64 | ~uint64](n N) string { return english.Sprintf("%d", n) }
+
+// percent writes a share of 1.
+func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 1, 64) + "%" }
+
+// decimal writes a number as short as it can be said exactly.
+func decimal(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+
+// span writes a duration with about three digits: "12ms", "4.2s", "3m05s", "1d04h". An absent
+// duration is "-".
+func span(d *durationpb.Duration) string {
+	if d == nil {
+		return "-"
+	}
+	return humanDuration(d.AsDuration())
+}
+
+func humanDuration(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + humanDuration(-d)
+	case d == 0:
+		return "0s"
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		d = d.Round(time.Second)
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		d = d.Round(time.Minute)
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	default:
+		d = d.Round(time.Hour)
+		return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
+	}
+}
+
+// parseDuration reads a duration that is not below 0; beyond the units of [time.ParseDuration] it
+// knows whole days, as in "7d" or "1d12h".
+func parseDuration(s string) (time.Duration, error) {
+	var days time.Duration
+	rest := s
+	if head, tail, found := strings.Cut(s, "d"); found {
+		n, err := strconv.ParseUint(head, 10, 16)
+		if err != nil {
+			return 0, err
+		}
+		days, rest = time.Duration(n)*day, tail
+		if rest == "" {
+			return days, nil
+		}
+	}
+	d, err := time.ParseDuration(rest)
+	if err == nil && (d < 0 || days+d < 0) {
+		err = strconv.ErrRange
+	}
+	return days + d, err
+}
+
+// word writes an enum value as people say it: REASON_CAPACITY_AVAILABLE is "capacity_available".
+func word(e protoreflect.Enum) string {
+	value := e.Descriptor().Values().ByNumber(e.Number())
+	if value == nil {
+		return strconv.Itoa(int(e.Number()))
+	}
+	return enumWord(value)
+}
+
+func enumWord(value protoreflect.EnumValueDescriptor) string {
+	enum := value.Parent().(protoreflect.EnumDescriptor)
+	prefix := strings.TrimSuffix(string(enum.Values().ByNumber(0).Name()), "UNSPECIFIED")
+	return strings.ToLower(strings.TrimPrefix(string(value.Name()), prefix))
+}
+
+// clean makes characters visible that a terminal would act on.
+func clean(s string) string {
+	if strings.IndexFunc(s, notPrintable) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if notPrintable(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func notPrintable(r rune) bool { return !unicode.IsPrint(r) }
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+)
+
+const serveHelp = `Runs one node of the coordinator.
+
+Every flag may also come from the environment (--node-id as KVGATE_NODE_ID) and from the YAML file
+that --config names (node-id: n1). A flag wins over the environment, the environment over the file.
+Unknown variables and keys are errors.`
+
+const serveExample = `  # one node
+  kvgate serve --node-id n1 --data-dir /var/lib/kvgate --bootstrap --router http://router:30000
+
+  # three nodes; the same on each but for --node-id and the addresses
+  kvgate serve --node-id n1 --data-dir /var/lib/kvgate --listen 0.0.0.0:7070 --tokens /etc/kvgate/tokens \
+      --raft-listen 0.0.0.0:7071 --raft-advertise a:7071 --bootstrap-expect 3 --peers n1=a:7071,n2=b:7071,n3=c:7071
+
+  # one more node for a running cluster
+  kvgate serve --node-id n4 --data-dir /var/lib/kvgate --raft-listen 10.0.0.4:7071 --join a:7071`
+
+func newServeCommand(m *Main) *cobra.Command {
+	cfg := &ServeConfig{}
+	cmd := &cobra.Command{
+		Use:     "serve",
+		GroupID: groupServer,
+		Short:   "Run one node",
+		Long:    serveHelp,
+		Example: serveExample,
+		Args:    maxArgs(0, "flags only"),
+	}
+	cmd.Flags().AddFlagSet(cfg.flags())
+	cmd.RunE = m.run(func(ctx context.Context, _ []string) error {
+		if err := cfg.Validate(); err != nil {
+			return err
+		}
+		log := newLogger(m.stderr, cfg.LogLevel, cfg.LogFormat)
+		log.LogAttrs(ctx, slog.LevelInfo, "configuration", cfg.Attrs()...)
+		if cfg.Exposed() {
+			log.LogAttrs(ctx, slog.LevelWarn, "the API is open to other machines without tokens; set --tokens, or --strict to refuse",
+				slog.String("listen", cfg.Listen))
+		}
+		return runServe(ctx, *cfg, log)
+	})
+	return cmd
+}
+
+// newLogger returns a logger for a level and format that the flags have checked.
+func newLogger(w io.Writer, level, format string) *slog.Logger {
+	var least slog.Level
+	_ = least.UnmarshalText([]byte(level)) // one of the flag's words
+	options := &slog.HandlerOptions{Level: least}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
