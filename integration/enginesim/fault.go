@@ -63,9 +63,9 @@ func (e *Engine) Heal() error {
 
 // faultSet is the faults that requests meet.
 type faultSet struct {
-	mu       sync.Mutex
-	active   map[faultKey]*activeFault
-	scraping sync.RWMutex // held for writing by a slow scrape, for reading by /health
+	mu      sync.Mutex
+	active  map[faultKey]*activeFault
+	scrapes map[chan struct{}]struct{} // one per slow scrape going on, closed at its end
 }
 
 type faultKey struct {
@@ -79,7 +79,33 @@ type activeFault struct {
 	timer *time.Timer
 }
 
-func newFaultSet() *faultSet { return &faultSet{active: map[faultKey]*activeFault{}} }
+func newFaultSet() *faultSet {
+	return &faultSet{active: map[faultKey]*activeFault{}, scrapes: map[chan struct{}]struct{}{}}
+}
+
+// beginScrape notes a slow scrape and returns the function that ends it.
+func (s *faultSet) beginScrape() func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	over := make(chan struct{})
+	s.scrapes[over] = struct{}{}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.scrapes, over)
+		close(over)
+	}
+}
+
+// scraping returns the end of some slow scrape, or nil when none is going on.
+func (s *faultSet) scraping() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for over := range s.scrapes {
+		return over
+	}
+	return nil
+}
 
 func (s *faultSet) set(f Fault) {
 	s.mu.Lock()
@@ -141,9 +167,10 @@ func (e *Engine) withFaults(next http.Handler) http.Handler {
 		if a := e.faults.find(FaultHang, path); a != nil && !e.outlast(r, a.gone) {
 			panic(http.ErrAbortHandler)
 		}
-		if path == "/health" {
-			e.faults.scraping.RLock()
-			e.faults.scraping.RUnlock() //nolint:staticcheck // waits for a slow scrape, as the real server's only thread does
+		for scrape := e.faults.scraping(); path == "/health" && scrape != nil; scrape = e.faults.scraping() {
+			if !e.outlast(r, scrape) {
+				panic(http.ErrAbortHandler)
+			}
 		}
 		if a := e.faults.find(FaultSlow, path); a != nil && !e.crawl(r, a) {
 			panic(http.ErrAbortHandler)
@@ -169,8 +196,7 @@ func (e *Engine) outlast(r *http.Request, gone <-chan struct{}) bool {
 
 func (e *Engine) crawl(r *http.Request, a *activeFault) bool {
 	if r.URL.Path == "/metrics" {
-		e.faults.scraping.Lock()
-		defer e.faults.scraping.Unlock()
+		defer e.faults.beginScrape()()
 	}
 	timer := time.NewTimer(a.Delay)
 	defer timer.Stop()

@@ -23,7 +23,7 @@ type bench struct {
 }
 
 // simulate runs f with an engine of the given configuration.
-func simulate(t *testing.T, cfg enginesim.Config, f func(b *bench)) {
+func simulate(t *testing.T, cfg enginesim.Config, f func(t *testing.T, b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		e, err := enginesim.New(cfg)
@@ -35,7 +35,7 @@ func simulate(t *testing.T, cfg enginesim.Config, f func(b *bench)) {
 				t.Error(err)
 			}
 		}()
-		f(&bench{t: t, Engine: e})
+		f(t, &bench{t: t, Engine: e})
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func TestNextTurnPrefillsOnlyWhatIsNew(t *testing.T) {
-	simulate(t, enginesim.Config{}, func(b *bench) {
+	simulate(t, enginesim.Config{}, func(t *testing.T, b *bench) {
 		first := b.generate(turn("a", "", tokens(0, 100), 20))
 		equal(t, "cached of the first turn", first.Meta.Cached, 0)
 		history := join(tokens(0, 100), first.OutputIDs)
@@ -25,7 +25,7 @@ func TestNextTurnPrefillsOnlyWhatIsNew(t *testing.T) {
 }
 
 func TestSessionsShareTheSystemPrompt(t *testing.T) {
-	simulate(t, enginesim.Config{}, func(b *bench) {
+	simulate(t, enginesim.Config{}, func(t *testing.T, b *bench) {
 		system := tokens(0, 200)
 		b.generate(turn("a", "s1", join(system, tokens(1000, 10)), 1))
 		other := b.generate(turn("b", "s2", join(system, tokens(2000, 10)), 1))
@@ -35,7 +35,7 @@ func TestSessionsShareTheSystemPrompt(t *testing.T) {
 }
 
 func TestIdleCacheIsResidentButNotUsed(t *testing.T) {
-	simulate(t, enginesim.Config{}, func(b *bench) {
+	simulate(t, enginesim.Config{}, func(t *testing.T, b *bench) {
 		b.generate(turn("a", "", tokens(0, 100), 11))
 		s := b.Stats()
 		equal(t, "used", s.Used, 0)
@@ -45,7 +45,7 @@ func TestIdleCacheIsResidentButNotUsed(t *testing.T) {
 }
 
 func TestFullPoolEvictsTheLeastRecentlyUsedAndCountsRecomputation(t *testing.T) {
-	simulate(t, enginesim.Config{PoolTokens: 1000}, func(b *bench) {
+	simulate(t, enginesim.Config{PoolTokens: 1000}, func(t *testing.T, b *bench) {
 		for i := range 3 {
 			b.generate(turn(rid(i), "", tokens(1000*i, 320), 1))
 		}
@@ -62,7 +62,7 @@ func TestFullPoolEvictsTheLeastRecentlyUsedAndCountsRecomputation(t *testing.T) 
 
 func TestDecodeThatOutgrowsThePoolRetractsTheShortest(t *testing.T) {
 	cfg := enginesim.Config{PoolTokens: 1000, NewTokenRatio: 0.05, NewTokenRatioMin: 0.01}
-	simulate(t, cfg, func(b *bench) {
+	simulate(t, cfg, func(t *testing.T, b *bench) {
 		older := b.begin(turn("older", "", tokens(0, 64), 600))
 		time.Sleep(time.Second)
 		younger := b.begin(turn("younger", "", tokens(5000, 64), 600))
@@ -82,7 +82,7 @@ func TestDecodeThatOutgrowsThePoolRetractsTheShortest(t *testing.T) {
 
 func TestConservativeEstimateQueuesRatherThanRetracts(t *testing.T) {
 	cfg := enginesim.Config{PoolTokens: 1000, NewTokenRatio: 1, NewTokenRatioMin: 1}
-	simulate(t, cfg, func(b *bench) {
+	simulate(t, cfg, func(t *testing.T, b *bench) {
 		older := b.begin(turn("older", "", tokens(0, 64), 600))
 		younger := b.begin(turn("younger", "", tokens(5000, 64), 600))
 		time.Sleep(time.Second)
@@ -95,7 +95,7 @@ func TestConservativeEstimateQueuesRatherThanRetracts(t *testing.T) {
 
 func TestNothingOvertakesTheHeadOfTheQueue(t *testing.T) {
 	cfg := enginesim.Config{PoolTokens: 1000, NewTokenRatio: 1, NewTokenRatioMin: 1}
-	simulate(t, cfg, func(b *bench) {
+	simulate(t, cfg, func(t *testing.T, b *bench) {
 		running := b.begin(turn("running", "", tokens(0, 100), 500))
 		big := b.begin(turn("big", "", tokens(2000, 600), 10))
 		small := b.begin(turn("small", "", tokens(4000, 10), 1))
@@ -108,7 +108,7 @@ func TestNothingOvertakesTheHeadOfTheQueue(t *testing.T) {
 }
 
 func TestMaxRunningBoundsTheBatch(t *testing.T) {
-	simulate(t, enginesim.Config{MaxRunning: 2}, func(b *bench) {
+	simulate(t, enginesim.Config{MaxRunning: 2}, func(t *testing.T, b *bench) {
 		var all []<-chan answer
 		for i := range 5 {
 			all = append(all, b.begin(turn(rid(i), "", tokens(1000*i, 10), 50)))
@@ -124,7 +124,7 @@ func TestMaxRunningBoundsTheBatch(t *testing.T) {
 
 func TestLongPromptIsPrefilledInChunksAndBlocksDecode(t *testing.T) {
 	cfg := enginesim.Config{PrefillRate: 10_000, PrefillCost: 10 * time.Millisecond, DecodeRate: 100, Speed: 4}
-	simulate(t, cfg, func(b *bench) {
+	simulate(t, cfg, func(t *testing.T, b *bench) {
 		decoding := b.begin(turn("decoding", "", tokens(0, 1), 100))
 		long := b.generate(turn("long", "", tokens(100_000, 20_000), 1))
 		// Three chunks and, before them, at most one decode step of the other request.
@@ -140,7 +140,7 @@ func TestLongPromptIsPrefilledInChunksAndBlocksDecode(t *testing.T) {
 
 func TestDecodeSlowsDownWithTheBatch(t *testing.T) {
 	cfg := enginesim.Config{DecodeRate: 100, DecodeSlowdown: 0.5}
-	simulate(t, cfg, func(b *bench) {
+	simulate(t, cfg, func(t *testing.T, b *bench) {
 		alone := b.generate(turn("alone", "", tokens(0, 1), 101))
 		x := b.begin(turn("x", "", tokens(10, 1), 101))
 		y := b.begin(turn("y", "", tokens(20, 1), 101))
@@ -154,7 +154,7 @@ func TestDecodeSlowsDownWithTheBatch(t *testing.T) {
 
 func TestSameSeedSameOutput(t *testing.T) {
 	run := func(seed uint64) (a answer) {
-		simulate(t, enginesim.Config{Seed: seed}, func(b *bench) {
+		simulate(t, enginesim.Config{Seed: seed}, func(t *testing.T, b *bench) {
 			a = b.generate(fields{"input_ids": tokens(0, 50), "sampling_params": fields{"max_new_tokens": 5000}})
 		})
 		return a
@@ -169,7 +169,7 @@ func TestSameSeedSameOutput(t *testing.T) {
 }
 
 func TestPromptThatCannotFitIsRefused(t *testing.T) {
-	simulate(t, enginesim.Config{PoolTokens: 100}, func(b *bench) {
+	simulate(t, enginesim.Config{PoolTokens: 100}, func(t *testing.T, b *bench) {
 		b.want(http.StatusBadRequest, "POST", "/generate", turn("a", "", tokens(0, 100), 1))
 		clipped := b.generate(turn("b", "", tokens(0, 50), 1000))
 		equal(t, "completion is clipped to the pool", clipped.Meta.Completion, 48)
@@ -210,7 +210,7 @@ func TestTokensAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ops := rapid.SliceOfN(anyOp, 1, 40).Draw(rt, "ops")
 		var idle, flushed enginesim.Snapshot
-		simulate(t, cfg, func(b *bench) {
+		simulate(t, cfg, func(t *testing.T, b *bench) {
 			b.work(ops)
 			idle = b.Stats()
 			b.call(http.MethodPost, "/flush_cache", nil)

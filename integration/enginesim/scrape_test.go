@@ -67,7 +67,7 @@ func TestPageHasTheShapeOfARealOne(t *testing.T) {
 	}
 	want := parse(t, string(capture))
 	cfg := enginesim.Config{EnableMetrics: true, TP: 2, ModelName: "Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8", PoolTokens: 2_340_338}
-	simulate(t, cfg, func(b *bench) {
+	simulate(t, cfg, func(t *testing.T, b *bench) {
 		text := b.want(http.StatusOK, "GET", "/metrics", nil).Body.String()
 		line := `sglang:max_total_num_tokens{engine_type="unified",model_name="Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8",moe_ep_rank="0",pp_rank="0",tp_rank="1"} 2.340338e+06`
 		if !strings.Contains(text, line+"\n") {
@@ -107,7 +107,7 @@ func TestSeriesPerRank(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.cfg.EnableMetrics = true
-			simulate(t, c.cfg, func(b *bench) {
+			simulate(t, c.cfg, func(t *testing.T, b *bench) {
 				page := b.scrape()
 				capacity := page["sglang:max_total_num_tokens"].GetMetric()
 				equal(t, "capacity series", len(capacity), c.capacity)
@@ -124,7 +124,7 @@ func TestSeriesPerRank(t *testing.T) {
 }
 
 func TestGaugesLagAsTheRealOnesDo(t *testing.T) {
-	simulate(t, enginesim.Config{EnableMetrics: true, PoolTokens: 1000, DecodeRate: 100}, func(b *bench) {
+	simulate(t, enginesim.Config{EnableMetrics: true, PoolTokens: 1000, DecodeRate: 100}, func(t *testing.T, b *bench) {
 		running := func() float64 { return value(b.scrape()["sglang:num_running_reqs"]) }
 		used := func() float64 { return value(b.scrape()["sglang:kv_used_tokens"]) }
 		call := b.begin(turn("a", "", tokens(0, 100), 60))
@@ -142,7 +142,7 @@ func TestGaugesLagAsTheRealOnesDo(t *testing.T) {
 }
 
 func TestUsageIsRoundedToTwoDecimals(t *testing.T) {
-	simulate(t, enginesim.Config{EnableMetrics: true, PoolTokens: 1000, LiveGauges: true}, func(b *bench) {
+	simulate(t, enginesim.Config{EnableMetrics: true, PoolTokens: 1000, LiveGauges: true}, func(t *testing.T, b *bench) {
 		call := b.begin(turn("a", "", tokens(0, 234), 60))
 		time.Sleep(50 * time.Millisecond)
 		equal(t, "usage", value(b.scrape()["sglang:token_usage"]), 0.24)
@@ -151,7 +151,7 @@ func TestUsageIsRoundedToTwoDecimals(t *testing.T) {
 }
 
 func TestCountersAndHistogramsFollowTheRequests(t *testing.T) {
-	simulate(t, enginesim.Config{EnableMetrics: true, PoolTokens: 1000, StreamingSessions: true}, func(b *bench) {
+	simulate(t, enginesim.Config{EnableMetrics: true, PoolTokens: 1000, StreamingSessions: true}, func(t *testing.T, b *bench) {
 		for i := range 4 {
 			b.generate(turn(rid(i), "", tokens(1000*i, 300), 10))
 		}
@@ -172,7 +172,7 @@ func TestCountersAndHistogramsFollowTheRequests(t *testing.T) {
 }
 
 func TestPageIsPaddedToTheSizeOfARealOne(t *testing.T) {
-	simulate(t, enginesim.Config{EnableMetrics: true, MetricsBytes: 120_000}, func(b *bench) {
+	simulate(t, enginesim.Config{EnableMetrics: true, MetricsBytes: 120_000}, func(t *testing.T, b *bench) {
 		text := b.want(http.StatusOK, "GET", "/metrics", nil).Body.String()
 		if len(text) < 120_000 || len(text) > 130_000 {
 			t.Fatalf("%d bytes, want about 120000", len(text))
@@ -182,13 +182,13 @@ func TestPageIsPaddedToTheSizeOfARealOne(t *testing.T) {
 }
 
 func TestMetricsOff(t *testing.T) {
-	simulate(t, enginesim.Config{}, func(b *bench) {
+	simulate(t, enginesim.Config{}, func(t *testing.T, b *bench) {
 		b.want(http.StatusNotFound, "GET", "/metrics", nil)
 	})
 }
 
 func TestNaNAndMissingMetricsOnDemand(t *testing.T) {
-	simulate(t, enginesim.Config{EnableMetrics: true}, func(b *bench) {
+	simulate(t, enginesim.Config{EnableMetrics: true}, func(t *testing.T, b *bench) {
 		b.want(http.StatusOK, "POST", "/_sim/fault", fields{"kind": "nan_usage"})
 		if v := value(b.scrape()["sglang:token_usage"]); !math.IsNaN(v) {
 			t.Fatalf("usage %v, want NaN", v)

@@ -12,7 +12,7 @@ import (
 var radixOn = enginesim.Config{SessionRadix: true, PoolTokens: 10_000}
 
 func TestCloseFreesExactlyTheSessionsOwnTokens(t *testing.T) {
-	simulate(t, radixOn, func(b *bench) {
+	simulate(t, radixOn, func(t *testing.T, b *bench) {
 		system := tokens(0, 100)
 		b.generate(turn("a1", "a", join(system, tokens(1000, 40)), 1))
 		b.generate(turn("a2", "a", join(system, tokens(1000, 40), tokens(2000, 60)), 1))
@@ -25,7 +25,7 @@ func TestCloseFreesExactlyTheSessionsOwnTokens(t *testing.T) {
 }
 
 func TestCloseOfAnUnknownIDIs200AndLeavesATombstone(t *testing.T) {
-	simulate(t, radixOn, func(b *bench) {
+	simulate(t, radixOn, func(t *testing.T, b *bench) {
 		b.closeSession("ghost")
 		equal(t, "tombstones", b.Stats().Tombstones, 1)
 		b.generate(turn("a", "ghost", tokens(0, 50), 1))
@@ -36,7 +36,7 @@ func TestCloseOfAnUnknownIDIs200AndLeavesATombstone(t *testing.T) {
 }
 
 func TestReusedIDIsSilentlyNotTagged(t *testing.T) {
-	simulate(t, radixOn, func(b *bench) {
+	simulate(t, radixOn, func(t *testing.T, b *bench) {
 		b.generate(turn("a", "a", tokens(0, 50), 1))
 		b.closeSession("a")
 		b.generate(turn("b", "a", tokens(0, 70), 1))
@@ -47,7 +47,7 @@ func TestReusedIDIsSilentlyNotTagged(t *testing.T) {
 }
 
 func TestCloseBeforeTheLastResponseFreesNothingAndNorDoesASecond(t *testing.T) {
-	simulate(t, radixOn, func(b *bench) {
+	simulate(t, radixOn, func(t *testing.T, b *bench) {
 		first := b.generate(turn("a1", "a", tokens(0, 50), 10))
 		last := b.begin(turn("a2", "a", join(tokens(0, 50), first.OutputIDs), 100))
 		time.Sleep(200 * time.Millisecond)
@@ -61,7 +61,7 @@ func TestCloseBeforeTheLastResponseFreesNothingAndNorDoesASecond(t *testing.T) {
 }
 
 func TestCloseIsInertWithoutSessionRadix(t *testing.T) {
-	simulate(t, enginesim.Config{}, func(b *bench) {
+	simulate(t, enginesim.Config{}, func(t *testing.T, b *bench) {
 		b.generate(turn("a", "a", tokens(0, 50), 1))
 		b.closeSession("a")
 		equal(t, "resident", b.Stats().Resident, 50)
@@ -71,7 +71,7 @@ func TestCloseIsInertWithoutSessionRadix(t *testing.T) {
 
 func TestCloseFrom0517OnDropsReferencesOnly(t *testing.T) {
 	cfg := enginesim.Config{SessionRadix: true, PoolTokens: 1000, CloseMode: enginesim.CloseForgets}
-	simulate(t, cfg, func(b *bench) {
+	simulate(t, cfg, func(t *testing.T, b *bench) {
 		b.generate(turn("a", "kept", tokens(0, 400), 1))
 		b.generate(turn("b", "closed", tokens(5000, 400), 1))
 		b.closeSession("closed")
@@ -83,7 +83,7 @@ func TestCloseFrom0517OnDropsReferencesOnly(t *testing.T) {
 }
 
 func TestCloseRefusesABadBodyAndAWrongKey(t *testing.T) {
-	simulate(t, enginesim.Config{APIKey: "secret"}, func(b *bench) {
+	simulate(t, enginesim.Config{APIKey: "secret"}, func(t *testing.T, b *bench) {
 		const path = "/close_session"
 		b.want(http.StatusBadRequest, "POST", path, `{"session_id":`, "secret")
 		b.want(http.StatusBadRequest, "POST", path, `{}`, "secret")
@@ -97,7 +97,7 @@ func TestCloseRefusesABadBodyAndAWrongKey(t *testing.T) {
 }
 
 func TestAbortMatchesByPrefixAndIsAlways200(t *testing.T) {
-	simulate(t, enginesim.Config{}, func(b *bench) {
+	simulate(t, enginesim.Config{}, func(t *testing.T, b *bench) {
 		hit := b.begin(turn("req-1", "", tokens(0, 10), 1000))
 		alsoHit := b.begin(turn("req-10", "", tokens(1000, 10), 1000))
 		spared := b.begin(turn("req-2", "", tokens(2000, 10), 50))
@@ -113,7 +113,7 @@ func TestAbortMatchesByPrefixAndIsAlways200(t *testing.T) {
 }
 
 func TestAbortReachesTheQueueAndAPartlyComputedPrompt(t *testing.T) {
-	simulate(t, enginesim.Config{MaxRunning: 1, ChunkedPrefill: 100}, func(b *bench) {
+	simulate(t, enginesim.Config{MaxRunning: 1, ChunkedPrefill: 100}, func(t *testing.T, b *bench) {
 		long := b.begin(turn("long", "", tokens(0, 1000), 5))
 		queued := b.begin(turn("queued", "", tokens(5000, 10), 5))
 		time.Sleep(40 * time.Millisecond)
@@ -125,14 +125,14 @@ func TestAbortReachesTheQueueAndAPartlyComputedPrompt(t *testing.T) {
 }
 
 func TestAbortWantsTheAdminKeyOnceOneIsSet(t *testing.T) {
-	simulate(t, enginesim.Config{APIKey: "api", AdminKey: "admin"}, func(b *bench) {
+	simulate(t, enginesim.Config{APIKey: "api", AdminKey: "admin"}, func(t *testing.T, b *bench) {
 		b.want(http.StatusUnauthorized, "POST", "/abort_request", fields{"rid": "a"}, "api")
 		b.want(http.StatusOK, "POST", "/abort_request", fields{"rid": "a"}, "admin")
 		b.want(http.StatusUnauthorized, "POST", "/close_session", fields{"session_id": "a"}, "admin")
 		b.want(http.StatusOK, "GET", "/health", nil)
 		equal(t, "rids heard", len(b.AbortedRIDs()), 1)
 	})
-	simulate(t, enginesim.Config{APIKey: "api"}, func(b *bench) {
+	simulate(t, enginesim.Config{APIKey: "api"}, func(t *testing.T, b *bench) {
 		b.want(http.StatusOK, "POST", "/abort_request", fields{"rid": "a"}, "api")
 	})
 }
@@ -152,7 +152,7 @@ func streamingTurn(rid, id string, input []int32, n int) fields {
 }
 
 func TestOpenAnswersTheIDOnceAndRefusesDuplicates(t *testing.T) {
-	simulate(t, enginesim.Config{StreamingSessions: true, DP: 2}, func(b *bench) {
+	simulate(t, enginesim.Config{StreamingSessions: true, DP: 2}, func(t *testing.T, b *bench) {
 		w := b.want(http.StatusOK, "POST", "/open_session", open("s"))
 		var id string
 		if err := json.Unmarshal(w.Body.Bytes(), &id); err != nil || id != "s" {
@@ -167,13 +167,13 @@ func TestOpenAnswersTheIDOnceAndRefusesDuplicates(t *testing.T) {
 }
 
 func TestOpenOfAStreamingSessionNeedsTheFlag(t *testing.T) {
-	simulate(t, enginesim.Config{}, func(b *bench) {
+	simulate(t, enginesim.Config{}, func(t *testing.T, b *bench) {
 		b.want(http.StatusBadRequest, "POST", "/open_session", open("s"))
 	})
 }
 
 func TestStreamingSessionPinsItsTokensUntilClosed(t *testing.T) {
-	simulate(t, enginesim.Config{StreamingSessions: true, PoolTokens: 1000}, func(b *bench) {
+	simulate(t, enginesim.Config{StreamingSessions: true, PoolTokens: 1000}, func(t *testing.T, b *bench) {
 		b.want(http.StatusOK, "POST", "/open_session", open("s"))
 		b.generate(streamingTurn("a", "s", tokens(0, 300), 21))
 		second := b.generate(streamingTurn("b", "s", tokens(1000, 30), 11))
@@ -195,7 +195,7 @@ func TestStreamingSessionPinsItsTokensUntilClosed(t *testing.T) {
 }
 
 func TestStreamingCloseDuringATurnWaitsForIt(t *testing.T) {
-	simulate(t, enginesim.Config{StreamingSessions: true}, func(b *bench) {
+	simulate(t, enginesim.Config{StreamingSessions: true}, func(t *testing.T, b *bench) {
 		b.want(http.StatusOK, "POST", "/open_session", open("s"))
 		last := b.begin(streamingTurn("a", "s", tokens(0, 100), 100))
 		b.closeSession("s")
@@ -208,7 +208,7 @@ func TestStreamingCloseDuringATurnWaitsForIt(t *testing.T) {
 }
 
 func TestStreamingTurnsDoNotOverlapAndAnAbortedOneMakesWay(t *testing.T) {
-	simulate(t, enginesim.Config{StreamingSessions: true, MaxRunning: 1}, func(b *bench) {
+	simulate(t, enginesim.Config{StreamingSessions: true, MaxRunning: 1}, func(t *testing.T, b *bench) {
 		b.want(http.StatusOK, "POST", "/open_session", open("s"))
 		other := b.begin(turn("other", "", tokens(0, 10), 100))
 		queued := b.begin(streamingTurn("queued", "s", tokens(0, 100), 100))
@@ -221,7 +221,7 @@ func TestStreamingTurnsDoNotOverlapAndAnAbortedOneMakesWay(t *testing.T) {
 }
 
 func TestStreamingSessionTimesOutWhenIdle(t *testing.T) {
-	simulate(t, enginesim.Config{StreamingSessions: true}, func(b *bench) {
+	simulate(t, enginesim.Config{StreamingSessions: true}, func(t *testing.T, b *bench) {
 		b.want(http.StatusOK, "POST", "/open_session", open("s", "timeout", 60))
 		time.Sleep(50 * time.Second)
 		b.generate(streamingTurn("a", "s", tokens(0, 100), 2))
@@ -234,7 +234,7 @@ func TestStreamingSessionTimesOutWhenIdle(t *testing.T) {
 }
 
 func TestPlainSessionKeepsHistoryButPinsNothing(t *testing.T) {
-	simulate(t, enginesim.Config{}, func(b *bench) {
+	simulate(t, enginesim.Config{}, func(t *testing.T, b *bench) {
 		b.want(http.StatusOK, "POST", "/open_session", open("s", "streaming", false))
 		b.generate(streamingTurn("a", "s", tokens(0, 100), 11))
 		equal(t, "used", b.Stats().Used, 0)
@@ -246,10 +246,10 @@ func TestPlainSessionKeepsHistoryButPinsNothing(t *testing.T) {
 
 func TestPinPrefixIsThereOnlyOnRequest(t *testing.T) {
 	pin := fields{"token_ids": tokens(0, 400), "ttl_seconds": 300}
-	simulate(t, enginesim.Config{}, func(b *bench) {
+	simulate(t, enginesim.Config{}, func(t *testing.T, b *bench) {
 		b.want(http.StatusNotFound, "POST", "/hicache/pin_prefix", pin)
 	})
-	simulate(t, enginesim.Config{PinPrefix: true, PoolTokens: 1000}, func(b *bench) {
+	simulate(t, enginesim.Config{PinPrefix: true, PoolTokens: 1000}, func(t *testing.T, b *bench) {
 		b.generate(turn("a", "", tokens(0, 400), 1))
 		b.want(http.StatusOK, "POST", "/hicache/pin_prefix", pin)
 		b.want(http.StatusBadRequest, "POST", "/hicache/pin_prefix", fields{"token_ids": tokens(0, 1)})
