@@ -151,11 +151,17 @@ func TestExecRenewsTheLease(t *testing.T) {
 		case 2:
 			return &kvgatev1.RenewResponse{Leases: []*kvgatev1.RenewedLease{{LeaseId: "3:t", Renewed: true, ExpiresIn: durationpb.New(3 * time.Millisecond)}}}, nil
 		default:
-			go open()
 			return &kvgatev1.RenewResponse{Leases: []*kvgatev1.RenewedLease{{LeaseId: "3:t"}}}, nil
 		}
 	}
-	r := at(t, f, "acquire", "t", "--tokens", "5", "--ttl", "1m", "--exec", "sh", "-c", script)
+	opened := make(chan struct{})
+	watch := func(text string) {
+		if strings.Contains(text, "is gone") {
+			go func() { defer close(opened); open() }()
+		}
+	}
+	r := kvgateWatched(t, watch, "acquire", "t", "--server", f.start(t), "--tokens", "5", "--ttl", "1m", "--exec", "sh", "-c", script)
+	<-opened
 	r.expect(t, result{stderr: admitted + `
 kvgate: warning: lease 3:t was not renewed (unavailable: ` + serverIn(r.stderr) + `election); trying again
 kvgate: warning: lease 3:t is gone; the command runs on without it`})

@@ -54,7 +54,13 @@ type result struct {
 // kvgate runs a command line in this process.
 func kvgate(t *testing.T, args ...string) result {
 	t.Helper()
-	var stdout, stderr lockedBuffer
+	return kvgateWatched(t, nil, args...)
+}
+
+// kvgateWatched runs a command line and shows every write to stderr to watch.
+func kvgateWatched(t *testing.T, watch func(string), args ...string) result {
+	t.Helper()
+	stdout, stderr := lockedBuffer{}, lockedBuffer{watch: watch}
 	m := newMain()
 	m.Now = func() time.Time { return testNow }
 	m.Location = time.UTC
@@ -87,13 +93,17 @@ func trimLines(s string) string { return strings.Trim(s, "\n") }
 
 // lockedBuffer is a buffer that a child's output and kvgate's notes may reach at the same time.
 type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu    sync.Mutex
+	b     bytes.Buffer
+	watch func(string) // sees what was written; nil for none
 }
 
 func (l *lockedBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.watch != nil {
+		l.watch(string(p))
+	}
 	return l.b.Write(p)
 }
 
