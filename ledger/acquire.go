@@ -70,9 +70,10 @@ func (l *Ledger) claim(p *pool, x *lease) Decision {
 	if x.ClaimBy != 0 {
 		x.ClaimBy = 0
 		l.arm(&x.timer, x.Deadline)
-		l.touchLease(x)
 		l.emitLease(p, x, Event{Kind: KindAttached})
 	}
+	x.Attempt++
+	l.touchLease(x)
 	l.touchActivity(x.holder)
 	return l.admitted(p, x)
 }
@@ -80,7 +81,7 @@ func (l *Ledger) claim(p *pool, x *lease) Decision {
 func (l *Ledger) admitted(p *pool, x *lease) Decision {
 	return Decision{
 		Pool: p.name, Ticket: x.Ticket, Action: ActionAdmit, Reason: CapacityAvailable,
-		Tokens: x.Tokens, Seq: x.Grant, Epoch: x.Epoch, ExpiresIn: x.Deadline.Sub(l.meta.Now),
+		Tokens: x.Tokens, Seq: x.Grant, Attempt: x.Attempt, Epoch: x.Epoch, ExpiresIn: x.Deadline.Sub(l.meta.Now),
 	}
 }
 
@@ -90,6 +91,8 @@ func (l *Ledger) join(p *pool, w *waiter, tokens Tokens) (Decision, error) {
 		return Decision{}, ErrTicketMismatch
 	}
 	l.attach(p, w)
+	w.Attempt++
+	l.touchWaiter(w)
 	l.touchActivity(w.holder)
 	return w.waits(l.meta.Now), nil
 }
@@ -125,7 +128,7 @@ func (l *Ledger) decide(p *pool, op *Acquire, tokens Tokens) (Decision, error) {
 func (op *Acquire) row(p *pool, tokens Tokens) LeaseRow {
 	return LeaseRow{
 		Pool: p.name, Ticket: op.Ticket, Tokens: tokens, TTL: p.set.ttl(op.TTL),
-		Holder: op.Holder, Session: op.Session, Group: op.Group, RID: op.RID,
+		Holder: op.Holder, Session: op.Session, Group: op.Group, RID: op.RID, Attempt: 1,
 	}
 }
 
@@ -165,7 +168,7 @@ func (l *Ledger) settle(p *pool, ticket string) {
 func (w *waiter) waits(now Time) Decision {
 	return Decision{
 		Pool: w.Pool, Ticket: w.Ticket, Action: ActionWait, Wait: w.Reason, Tokens: w.Tokens,
-		Seq: w.Seq, Waiter: w.Seq, Waited: now.Sub(w.Since),
+		Seq: w.Seq, Waiter: w.Seq, Attempt: w.Attempt, Waited: now.Sub(w.Since),
 	}
 }
 

@@ -30,7 +30,7 @@ func (l *Ledger) grantAfter(p *pool, w *waiter, waited time.Duration) *lease {
 	x := l.newGrant(p, LeaseRow{
 		Pool: p.name, Ticket: w.Ticket, Tokens: w.Tokens, TTL: p.set.ttl(w.TTL),
 		Holder: w.Holder, Session: w.Session, Group: w.Group, RID: w.RID,
-		Waiter: w.Seq,
+		Waiter: w.Seq, Attempt: w.Attempt,
 	})
 	l.removeWaiter(w)
 	if !w.Attached {

@@ -36,6 +36,8 @@ type Decision struct {
 	// waited, Waiter is the number it waited under.
 	Seq    Seq
 	Waiter Seq
+	// Attempt numbers this answer among those given for the same waiter or lease; Detach carries it.
+	Attempt uint32
 	// Epoch is the lease's owner epoch.
 	Epoch uint64
 	// Waited is the time spent in the queue.

@@ -65,6 +65,8 @@ type LeaseRow struct {
 	ClaimBy Time
 	// Waiter is the number the ticket waited under; 0 when it did not wait.
 	Waiter Seq
+	// Attempt counts the Acquires that were answered with this lease or its waiter.
+	Attempt uint32
 }
 
 // WaiterRow is one waiter.
@@ -84,6 +86,9 @@ type WaiterRow struct {
 	// Attached: a call is blocked on the ticket. Otherwise the waiter is dropped at DropAt.
 	Attached bool
 	DropAt   Time
+	// Attempt counts the Acquires that joined the waiter. It fences a Detach that was overtaken by a
+	// retry.
+	Attempt uint32
 }
 
 // MarkRow remembers that a ticket was cancelled before it arrived.

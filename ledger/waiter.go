@@ -18,7 +18,7 @@ func (l *Ledger) enqueue(p *pool, op *Acquire, tokens Tokens, reason WaitReason,
 	w := l.addWaiter(p, WaiterRow{
 		Pool: p.name, Ticket: op.Ticket, Seq: l.nextSeq(), Tokens: tokens, Priority: op.Priority,
 		Since: l.meta.Now, MaxWait: maxWait, TTL: op.TTL, Reason: reason, Holder: op.Holder,
-		Session: op.Session, Group: op.Group, RID: op.RID, Attached: true,
+		Session: op.Session, Group: op.Group, RID: op.RID, Attached: true, Attempt: 1,
 	})
 	l.touchWaiter(w)
 	l.touchActivity(w.holder)
@@ -100,7 +100,6 @@ func (l *Ledger) attach(p *pool, w *waiter) {
 	}
 	w.Attached, w.DropAt = true, 0
 	l.armWaiter(w)
-	l.touchWaiter(w)
 	l.emitWaiter(w, Event{Kind: KindAttached, Wait: l.meta.Now.Sub(w.Since)})
 }
 
@@ -111,20 +110,21 @@ func (l *Ledger) detach(p *pool, w *waiter) {
 }
 
 // Detach records that the last call on a ticket went away without a cancel. seq is the number it
-// waited under, or that of the grant it can no longer be told of. The ticket keeps its place, or its
+// waited under, or that of the grant it can no longer be told of, attempt the newest answer that was
+// given for it: when a retry was answered since, nothing happens. The ticket keeps its place, or its
 // grant, for the detach grace.
-func (l *Ledger) Detach(pool, ticket string, seq Seq) bool {
+func (l *Ledger) Detach(pool, ticket string, seq Seq, attempt uint32) bool {
 	p, ok := l.pools[pool]
 	if !ok {
 		return false
 	}
 	l.settle(p, ticket)
-	if w, ok := p.waiting[ticket]; ok && w.Seq == seq && w.Attached {
+	if w, ok := p.waiting[ticket]; ok && w.Seq == seq && w.Attempt == attempt && w.Attached {
 		l.detach(p, w)
 		l.emitWaiter(w, Event{Kind: KindDetached, Wait: l.meta.Now.Sub(w.Since), Deadline: w.DropAt})
 		return true
 	}
-	if x, ok := p.byTicket[ticket]; ok && (x.Grant == seq || x.Waiter == seq) && x.ClaimBy == 0 {
+	if x, ok := p.byTicket[ticket]; ok && (x.Grant == seq || x.Waiter == seq) && x.Attempt == attempt && x.ClaimBy == 0 {
 		l.unclaim(x)
 		l.emitLease(p, x, Event{Kind: KindDetached, Deadline: x.ClaimBy})
 		return true
