@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -23,8 +24,16 @@ func number[N ~int32 | ~int64 | ~uint64](n N) string { return english.Sprintf("%
 // percent writes a share of 1.
 func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 1, 64) + "%" }
 
-// decimal writes a number as short as it can be said exactly.
-func decimal(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+// decimal writes a number as short as it can be said exactly, never with an exponent.
+func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+
+// quantity writes a number for people, with separators when it is whole.
+func quantity(f float64) string {
+	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		return number(int64(f))
+	}
+	return decimal(f)
+}
 
 // span writes a duration with about three digits: "12ms", "4.2s", "3m05s", "1d04h". An absent
 // duration is "-".

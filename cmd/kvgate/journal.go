@@ -123,11 +123,11 @@ func writeJournal(c *client, answer *kvgatev1.ReadJournalResponse) error {
 }
 
 func writeEvents(w io.Writer, events []*kvgatev1.JournalEvent, zone *time.Location) error {
-	manyPools := slices.ContainsFunc(events, func(e *kvgatev1.JournalEvent) bool { return e.Pool != events[0].Pool })
+	several := severalPools(events)
 	rows := make([][]string, len(events))
 	for i, e := range events {
 		kind := e.Kind
-		if manyPools && e.Pool != "" {
+		if several && e.Pool != "" {
 			kind = e.Pool + "/" + e.Kind
 		}
 		rows[i] = []string{wallTime(e, zone), kind, e.TicketId, tokensOrNothing(e.Tokens), journalReason(e), positiveSpan(e.Wait), fill(e)}
@@ -135,6 +135,16 @@ func writeEvents(w io.Writer, events []*kvgatev1.JournalEvent, zone *time.Locati
 	return writeTable(w, "no events", []column{
 		left("time"), left("kind"), left("ticket"), right("tokens"), left("reason"), right("wait"), right("reserved/ceiling"),
 	}, rows)
+}
+
+// severalPools reports that events tell of more than one pool; some events tell of none.
+func severalPools(events []*kvgatev1.JournalEvent) bool {
+	pool := ""
+	return slices.ContainsFunc(events, func(e *kvgatev1.JournalEvent) bool {
+		other := pool != "" && e.Pool != "" && e.Pool != pool
+		pool = orElse(pool, e.Pool)
+		return other
+	})
 }
 
 func wallTime(e *kvgatev1.JournalEvent, zone *time.Location) string {

@@ -201,7 +201,7 @@ func journalFake(t *testing.T, want *kvgatev1.ReadJournalRequest, next string) *
 			{Index: 10, WallTime: wall, Pool: "default", Kind: "waiting", TicketId: "t", Tokens: 96_000, Reason: "capacity_exhausted", ReservedAfter: 1_000_000, CeilingAfter: 1_080_000},
 			{Index: 11, N: 1, WallTime: wall, Pool: "default", Kind: "admitted", TicketId: "t", Tokens: 96_000, Reason: "capacity_available",
 				Wait: durationpb.New(1500 * time.Millisecond), ReservedAfter: 96_000, CeilingAfter: 1_080_000, LeaseId: "3:t", Grant: 10},
-			{Index: 12, Kind: "settings", Pool: "default", Detail: "headroom=0.85, \"x\""},
+			{Index: 12, Kind: "settings", Detail: "headroom=0.85, \"x\""},
 		}}, nil
 	}}
 }
@@ -217,6 +217,20 @@ TIME                     KIND      TICKET  TOKENS  REASON              WAIT     
 2026-03-14 15:08:26.000  waiting   t       96,000  capacity_exhausted        1,000,000/1,080,000
 2026-03-14 15:08:26.000  admitted  t       96,000  capacity_available  1.5s     96,000/1,080,000
 -                        settings                  headroom=0.85, "x"
+`})
+}
+
+func TestJournalOfSeveralPoolsNamesThem(t *testing.T) {
+	f := &fake{journal: func(*kvgatev1.ReadJournalRequest) (*kvgatev1.ReadJournalResponse, error) {
+		return &kvgatev1.ReadJournalResponse{Events: []*kvgatev1.JournalEvent{
+			{Kind: "leader", Detail: "n1"}, {Kind: "released", Pool: "a", TicketId: "t"}, {Kind: "released", Pool: "b", TicketId: "t"},
+		}}, nil
+	}}
+	at(t, f, "journal").expect(t, result{stdout: `
+TIME  KIND        TICKET  TOKENS  REASON  WAIT  RESERVED/CEILING
+-     leader                      n1
+-     a/released  t
+-     b/released  t
 `})
 }
 
@@ -276,13 +290,13 @@ func TestStepDrain(t *testing.T) {
 		if r.Step != 42 || r.RunId != "run-7" || r.Pool != "p" {
 			t.Errorf("drained %v", r)
 		}
-		return &kvgatev1.DrainStepResponse{Step: 42, Metrics: map[string]float64{"agentic_kv/budget/reserved": 96_000, "agentic_kv/admission/defer_rate": 0.25}}, nil
+		return &kvgatev1.DrainStepResponse{Step: 42, Metrics: map[string]float64{"agentic_kv/budget/reserved": 1_200_000, "agentic_kv/admission/defer_rate": 0.25}}, nil
 	}}
 	url := f.start(t)
 	kvgate(t, "step", "drain", "42", "--run-id", "run-7", "--pool", "p", "--server", url).expect(t, result{stdout: `
-METRIC                           VALUE
-agentic_kv/admission/defer_rate   0.25
-agentic_kv/budget/reserved       96000
+METRIC                               VALUE
+agentic_kv/admission/defer_rate       0.25
+agentic_kv/budget/reserved       1,200,000
 `})
 	kvgate(t, "step", "drain", "-1", "--server", url).expect(t, result{code: exitUsage, stderr: "kvgate: 1: unknown flag; --help lists the flags"})
 	kvgate(t, "step", "drain", "x").expect(t, result{code: exitUsage, stderr: `kvgate: step: "x" is not allowed: use a whole number, 0 or above`})

@@ -98,6 +98,14 @@ func TestHumanDuration(t *testing.T) {
 	}
 }
 
+func TestQuantity(t *testing.T) {
+	for f, want := range map[float64]string{0: "0", 1_200_000: "1,200,000", 0.25: "0.25", 1_234_567.5: "1234567.5", 0.0000125: "0.0000125", -3: "-3"} {
+		if got := quantity(f); got != want {
+			t.Errorf("%g is %q, want %q", f, got, want)
+		}
+	}
+}
+
 func TestParseDuration(t *testing.T) {
 	for text, want := range map[string]time.Duration{"45s": 45 * time.Second, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "0s": 0} {
 		if got, err := parseDuration(text); err != nil || got != want {

@@ -49,7 +49,7 @@ func newStepDrainCommand(m *Main) *cobra.Command {
 func writeMetrics(w io.Writer, metrics map[string]float64) error {
 	var rows [][]string
 	for _, key := range sortedKeys(metrics) {
-		rows = append(rows, []string{key, decimal(metrics[key])})
+		rows = append(rows, []string{key, quantity(metrics[key])})
 	}
 	return writeTable(w, "no metrics", []column{left("metric"), right("value")}, rows)
 }
