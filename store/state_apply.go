@@ -71,16 +71,18 @@ func (s *State) commit(next info, changes []Change) error {
 func (w *batch) write(tx *bbolt.Tx, changes []Change) error {
 	w.sort(changes)
 	var bucket *bbolt.Bucket
+	var opened Bucket
 	for n, i := range w.order {
 		c := &changes[i]
 		if n+1 < len(w.order) && c.sameRow(&changes[w.order[n+1]]) {
 			continue
 		}
-		if n == 0 || bucket == nil || c.Bucket != changes[w.order[n-1]].Bucket {
+		if c.Bucket != opened {
 			if bucket = tx.Bucket([]byte(c.Bucket.String())); bucket == nil {
 				return fmt.Errorf("%w: no bucket %v", ErrDamaged, c.Bucket)
 			}
 			bucket.FillPercent = fillPercent
+			opened = c.Bucket
 		}
 		if err := w.row(bucket, c); err != nil {
 			return fmt.Errorf("write row of %v: %w", c.Bucket, err)
