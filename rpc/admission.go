@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"kvgate/fsm"
@@ -23,8 +25,11 @@ type admissionService struct {
 	tickets AdmissionBackend
 	holders HolderBackend
 	// stopping ends when the server shuts down.
-	stopping context.Context
-	log      *slog.Logger
+	stopping  context.Context
+	log       *slog.Logger
+	untracked *prometheus.CounterVec
+	// warn keeps a cluster without a leader from writing one line per call.
+	warn rate.Sometimes
 }
 
 // Acquire implements the service. Trouble on the coordinator's side is answered with bypass
@@ -41,9 +46,16 @@ func (s *admissionService) Acquire(ctx context.Context, req *connect.Request[kvg
 	if !faultOf(err).ours {
 		return nil, err
 	}
-	s.log.WarnContext(ctx, "acquire undecided, failing open",
-		slog.String("pool", op.Pool), slog.String("ticket", op.Ticket), slog.Any("error", err))
-	return connect.NewResponse(untracked(op, err)), nil
+	return connect.NewResponse(s.failOpen(ctx, op, err)), nil
+}
+
+func (s *admissionService) failOpen(ctx context.Context, op ledger.Acquire, err error) *kvgatev1.AcquireResponse {
+	s.untracked.WithLabelValues(faultOf(err).name).Inc()
+	s.warn.Do(func() {
+		s.log.WarnContext(ctx, "cannot decide on tickets, letting them bypass",
+			slog.String("pool", op.Pool), slog.String("ticket", op.Ticket), slog.Any("error", err))
+	})
+	return untrackedAnswer(op, err)
 }
 
 // acquire blocks until the ticket is decided, the caller leaves or the server stops.
@@ -99,9 +111,9 @@ func acquireAnswer(d ledger.Decision) *kvgatev1.AcquireResponse {
 	return m
 }
 
-// untracked lets the caller go ahead when the coordinator cannot decide. The reservation is what the
+// untrackedAnswer lets the caller go ahead when the coordinator cannot decide. The reservation is what the
 // request asks for, without the pool's decode cap, which is not known here.
-func untracked(op ledger.Acquire, err error) *kvgatev1.AcquireResponse {
+func untrackedAnswer(op ledger.Acquire, err error) *kvgatev1.AcquireResponse {
 	var uncapped ledger.Settings
 	return &kvgatev1.AcquireResponse{
 		Action:            kvgatev1.Action_ACTION_BYPASS,

@@ -16,7 +16,9 @@ import (
 type callMetrics struct {
 	seconds *prometheus.HistogramVec
 	errors  *prometheus.CounterVec
-	byName  map[string]prometheus.Observer
+	// untracked counts what no ledger can: the bypasses given when the coordinator could not decide.
+	untracked *prometheus.CounterVec
+	byName    map[string]prometheus.Observer
 }
 
 func newCallMetrics() *callMetrics {
@@ -30,6 +32,10 @@ func newCallMetrics() *callMetrics {
 			Name: "agentic_kv_rpc_errors_total",
 			Help: "Calls answered with an error, by method and Connect code.",
 		}, []string{"method", "code"}),
+		untracked: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "agentic_kv_untracked_bypass_total",
+			Help: "Acquires of this node let go because the coordinator could not decide, by cause. They are in no ledger and in no other counter.",
+		}, []string{"cause"}),
 		byName: map[string]prometheus.Observer{},
 	}
 	for _, method := range apiMethods() {

@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"kvgate/fsm/fsmpb"
+	"kvgate/fsm"
 	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
 	"kvgate/store"
@@ -85,8 +84,8 @@ func wallTime(field string, t *timestamppb.Timestamp) (time.Time, error) {
 // journalEvent decodes one record. The journal names a lease by ticket, epoch and grant; people get
 // its id as well.
 func journalEvent(r store.JournalRecord) (*kvgatev1.JournalEvent, error) {
-	var e fsmpb.Event
-	if err := proto.Unmarshal(r.Data, &e); err != nil {
+	e, err := fsm.DecodeEvent(r.Data)
+	if err != nil {
 		return nil, fmt.Errorf("journal event %d.%d: %w", r.Index, r.N, err)
 	}
 	m := &kvgatev1.JournalEvent{

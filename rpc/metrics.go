@@ -18,7 +18,7 @@ import (
 func register(registry *prometheus.Registry, b Backend) (*callMetrics, error) {
 	calls := newCallMetrics()
 	for _, c := range []prometheus.Collector{
-		calls.seconds, calls.errors,
+		calls.seconds, calls.errors, calls.untracked,
 		&collector{backend: b, status: b.Status},
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

@@ -147,6 +147,18 @@ func TestCallsAreMeasured(t *testing.T) {
 	}
 }
 
+func TestUntrackedBypassesAreCounted(t *testing.T) {
+	r := start(t, &fakeBackend{acquire: func(context.Context, ledger.Acquire) (ledger.Decision, error) {
+		return ledger.Decision{}, fsm.ErrNoLeader
+	}})
+	for range 3 {
+		r.post("AdmissionService/Acquire", oneTicket).ok(t)
+	}
+	if got := value(r.scrape(), "agentic_kv_untracked_bypass_total", map[string]string{"cause": CodeNoLeader}); got != 3 {
+		t.Errorf("counted %v, want 3", got)
+	}
+}
+
 func TestMetricsWithoutALedgerStillTellWhy(t *testing.T) {
 	b := &fakeBackend{
 		view:   func(context.Context, bool) error { return errors.New("stopping") },

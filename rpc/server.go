@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/grpchealth"
 	"connectrpc.com/grpcreflect"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"kvgate/rpc/kvgate/v1/kvgatev1connect"
 )
@@ -80,7 +81,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.handler = s.routes(options, registry)
+	s.handler = s.routes(options, calls, registry)
 	return s, nil
 }
 
@@ -112,18 +113,20 @@ func (s *Server) recovered(ctx context.Context, spec connect.Spec, _ http.Header
 	return newError(fmt.Errorf("%s failed on this node, its log says why", spec.Procedure), s.options.Backend.Status)
 }
 
-func (s *Server) routes(options []connect.HandlerOption, registry *prometheus.Registry) http.Handler {
+func (s *Server) routes(options []connect.HandlerOption, calls *callMetrics, registry *prometheus.Registry) http.Handler {
 	b := s.options.Backend
 	mux := http.NewServeMux()
 	mux.Handle(kvgatev1connect.NewAdmissionServiceHandler(&admissionService{
 		tickets: b, holders: b, stopping: s.stopping, log: s.log,
+		untracked: calls.untracked, warn: rate.Sometimes{Interval: time.Second},
 	}, options...))
 	mux.Handle(kvgatev1connect.NewObserveServiceHandler(&observeService{backend: b}, options...))
 	mux.Handle(kvgatev1connect.NewClusterServiceHandler(&clusterService{backend: b}, options...))
-	mux.Handle(grpchealth.NewHandler(newChecker(b.Status)))
+	limit := connect.WithReadMaxBytes(maxBodyBytes)
+	mux.Handle(grpchealth.NewHandler(newChecker(b.Status), limit))
 	reflector := grpcreflect.NewStaticReflector(append([]string{grpchealth.HealthV1ServiceName}, serviceNames...)...)
-	mux.Handle(grpcreflect.NewHandlerV1(reflector))
-	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector))
+	mux.Handle(grpcreflect.NewHandlerV1(reflector, limit))
+	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, limit))
 	mux.Handle("GET /metrics", metricsHandler(registry))
 	mux.HandleFunc("GET /healthz", healthz)
 	mux.HandleFunc("GET /readyz", readyz(b.Status))

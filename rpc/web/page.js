@@ -127,7 +127,7 @@ async function pool(name) {
 function node(s) {
   const leader = s.leaderId ? (s.leaderId === s.nodeId ? "leads" : `follows ${s.leaderId}`) : "has no leader";
   const voters = s.nodes.filter((n) => n.voter).length;
-  return `${s.nodeId} ${leader}, term ${s.term}, ${voters} voters, may lose ${s.failureTolerance}` + (s.writable ? "" : `, read only: ${s.health}`);
+  return `${s.nodeId} ${leader}, term ${s.term}, ${voters} ${voters === 1 ? "voter" : "voters"}, may lose ${s.failureTolerance}` + (s.writable ? "" : `, read only: ${s.health}`);
 }
 
 function freshness(text, bad) {

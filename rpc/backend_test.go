@@ -1,0 +1,6 @@
+package rpc
+
+import "kvgate/fsm"
+
+// The replica is what the server runs over.
+var _ Backend = (*fsm.Replica)(nil)
