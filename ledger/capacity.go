@@ -17,18 +17,18 @@ func (l *Ledger) Reconcile(pool string, r Round) bool {
 		return true
 	}
 	engines := slices.Clone(r.Engines)
-	slices.SortFunc(engines, func(a, b Engine) int { return strings.Compare(a.URL, b.URL) })
+	slices.SortStableFunc(engines, func(a, b Engine) int { return strings.Compare(a.URL, b.URL) })
 	engines = slices.CompactFunc(engines, func(a, b Engine) bool { return a.URL == b.URL })
 	for i := range engines {
 		engines[i].sanitise()
 	}
-	l.setEngines(p, engines, r.Discovery)
+	shrunk := l.setEngines(p, engines, r.Discovery)
 	if r.Fresh {
 		l.sample(p, r.Repeats)
 		p.Snapshot, p.SnapshotAt = true, l.meta.Now
 		l.arm(&p.stale, l.meta.Now.Add(p.set.Staleness))
 	}
-	l.judge(p, r)
+	l.judge(p, r, shrunk)
 	return true
 }
 
@@ -61,14 +61,14 @@ func (l *Ledger) noteErrors(p *pool, r Round) {
 	}
 }
 
-func (l *Ledger) setEngines(p *pool, engines []Engine, discovery string) {
+func (l *Ledger) setEngines(p *pool, engines []Engine, discovery string) (shrunk bool) {
 	if set := healthySet(engines); !slices.Equal(set, healthySet(p.Engines)) {
 		p.Epoch++
 		l.emitPool(p, Event{Kind: KindEpoch, Detail: difference(healthySet(p.Engines), set)})
 	}
 	p.Engines, p.Discovery = engines, discovery
 	l.touchPool(p, dirtyCapacity)
-	l.resize(p)
+	return l.resize(p)
 }
 
 func healthySet(engines []Engine) []string {
@@ -97,18 +97,18 @@ func difference(before, after []string) string {
 	return strings.Join(parts, " ")
 }
 
-// resize computes ceiling and pressure anew and applies the oversize policy to the queue.
-func (l *Ledger) resize(p *pool) {
+// resize computes ceiling and pressure anew and reports whether the ceiling fell. What becomes of the
+// queue is the caller's to decide: a pool that turns degraded lets everyone go as degraded.
+func (l *Ledger) resize(p *pool) (shrunk bool) {
 	before := p.ceiling
 	p.measure()
 	if p.ceiling != before {
 		l.emitPool(p, Event{Kind: KindCapacity, Detail: fmt.Sprintf("ceiling %d -> %d tokens", before, p.ceiling)})
 	}
-	if p.ceiling < before && !p.Degraded {
-		l.dropOversized(p)
-	}
+	return p.ceiling < before
 }
 
+// dropOversized applies the oversize policy to the queue of a pool that is not degraded.
 func (l *Ledger) dropOversized(p *pool) {
 	for _, w := range p.queue.all() {
 		if !p.fits(w.Tokens) {
@@ -133,7 +133,8 @@ func (p *pool) measure() {
 			capacity += e.Capacity
 		}
 	}
-	p.ceiling = Tokens(float64(capacity) * p.set.Headroom)
+	// Settings are not validated while admission is off: the clamp keeps the conversion defined.
+	p.ceiling = Tokens(float64(capacity) * clamp(p.set.Headroom))
 }
 
 func (e *Engine) role() Role {
@@ -174,6 +175,7 @@ func (l *Ledger) sample(p *pool, repeats int64) {
 		// The conversion keeps compilers from fusing the sum, which would differ between machines.
 		p.PressureSum += float64(p.LastPressure * float64(repeats))
 		p.PressureCount += repeats
+		p.PressurePeak = max(p.PressurePeak, p.LastPressure)
 	}
 	p.PressureSum += p.pressure
 	p.PressureCount++
@@ -183,7 +185,7 @@ func (l *Ledger) sample(p *pool, repeats int64) {
 }
 
 // judge decides whether the pool is degraded after a round.
-func (l *Ledger) judge(p *pool, r Round) {
+func (l *Ledger) judge(p *pool, r Round, shrunk bool) {
 	switch {
 	case r.Degrade:
 		l.degrade(p, or(r.Reason, "no usable engines"))
@@ -191,6 +193,9 @@ func (l *Ledger) judge(p *pool, r Round) {
 		l.degrade(p, or(r.Reason, "no healthy engine with known capacity"))
 	default:
 		l.recover(p)
+		if shrunk {
+			l.dropOversized(p)
+		}
 		l.advance(p)
 	}
 }

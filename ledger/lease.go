@@ -183,6 +183,7 @@ func (l *Ledger) Cancel(pool, ticket string) CancelState {
 	l.settle(p, ticket)
 	l.count(p, &p.Total.Cancelled)
 	if w, ok := p.waiting[ticket]; ok {
+		l.touchActivity(w.holder)
 		l.letGo(w, KindCancelled, Cancelled)
 		l.advance(p)
 		return CancelWaiting

@@ -23,6 +23,7 @@ type Ledger struct {
 // New returns a ledger that knows only the default pool.
 func New() *Ledger {
 	l := &Ledger{pools: map[string]*pool{}}
+	l.dirty.meta = true
 	l.addPool(DefaultPool, DefaultSettings())
 	return l
 }

@@ -1,6 +1,10 @@
 package ledger
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Rows are the durable image of the ledger: everything else is computed from them by [Load].
 
@@ -260,8 +264,9 @@ func (l *Ledger) Export(fn func(Change)) {
 		for _, x := range p.markList.all() {
 			fn(Change{Mark: &x.MarkRow})
 		}
-		for h := p.holderList; h != nil; h = h.next {
-			fn(Change{Holder: &h.HolderRow})
+		// A holder's order of arrival is not in its row, so a reloaded ledger could not repeat it.
+		for _, holder := range slices.Sorted(maps.Keys(p.holders)) {
+			fn(Change{Holder: &p.holders[holder].HolderRow})
 		}
 	}
 }
