@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,6 +76,13 @@ func (l *fakeLedger) await(ctx context.Context, cond func() bool) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// seen returns a copy of what field points to.
+func seen[T any](l *fakeLedger, field *[]T) []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(*field)
 }
 
 func (l *fakeLedger) sizes() (leases, waiters int) {

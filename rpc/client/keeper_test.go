@@ -112,11 +112,11 @@ func TestRenewsTogetherAtHalfTime(t *testing.T) {
 		time.Sleep(time.Second)
 		w.acquire("t2")
 		time.Sleep(28 * time.Second)
-		if n := len(w.ledger.renewals); n != 0 {
+		if n := len(seen(w.ledger, &w.ledger.renewals)); n != 0 {
 			t.Fatalf("%d renewals before half time", n)
 		}
 		time.Sleep(2 * time.Second)
-		if r := w.ledger.renewals; len(r) != 1 || r[0] != 2 {
+		if r := seen(w.ledger, &w.ledger.renewals); len(r) != 1 || r[0] != 2 {
 			t.Fatalf("renewals %v, want one of both leases", r)
 		}
 		if left := time.Until(first.ExpiresAt()); left < 58*time.Second {
@@ -124,7 +124,7 @@ func TestRenewsTogetherAtHalfTime(t *testing.T) {
 		}
 		first.Release()
 		time.Sleep(30 * time.Second)
-		if r := w.ledger.renewals; len(r) != 2 || r[1] != 1 {
+		if r := seen(w.ledger, &w.ledger.renewals); len(r) != 2 || r[1] != 1 {
 			t.Fatalf("renewals %v, want a second one without the released lease", r)
 		}
 	})
@@ -157,7 +157,7 @@ func TestNoAutoRenew(t *testing.T) {
 		w := newWorld(t, []string{"a:1"}, []string{"a:1"}, WithAutoRenew(false))
 		g := w.acquire("t1")
 		time.Sleep(400 * time.Second)
-		if n := len(w.ledger.renewals); n != 0 {
+		if n := len(seen(w.ledger, &w.ledger.renewals)); n != 0 {
 			t.Fatalf("%d renewals", n)
 		}
 		if err := g.Renew(t.Context(), 0); err != nil {

@@ -85,7 +85,7 @@ func TestReleaseLeavesOutBadUsage(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.wantSizes(0, 0)
-		if u := w.ledger.releases[0].GetUsage(); u != nil {
+		if u := seen(w.ledger, &w.ledger.releases)[0].GetUsage(); u != nil {
 			t.Fatalf("usage sent: %v", u)
 		}
 		if n := w.client.Stats().Errors; n != 1 {

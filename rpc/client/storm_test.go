@@ -78,8 +78,12 @@ func TestCancellationStorm(t *testing.T) {
 	if err := c.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if leases, waiters := ledger.sizes(); leases != 0 || waiters != 0 || ledger.reserved != 0 {
-		t.Fatalf("%d leases of %d tokens and %d waiters are left; stats %+v", leases, ledger.reserved, waiters, c.Stats())
+	leases, waiters := ledger.sizes()
+	ledger.mu.Lock()
+	reserved := ledger.reserved
+	ledger.mu.Unlock()
+	if leases != 0 || waiters != 0 || reserved != 0 {
+		t.Fatalf("%d leases of %d tokens and %d waiters are left; stats %+v", leases, reserved, waiters, c.Stats())
 	}
 	if s := c.Stats(); s.Admitted == 0 || s.Cancelled == 0 || s.Retries == 0 || s.ReleaseRetries == 0 {
 		t.Fatalf("the storm was none: %+v", s)
@@ -89,10 +93,14 @@ func TestCancellationStorm(t *testing.T) {
 // stormWorker makes a few turns; every other ticket is used twice.
 func stormWorker(t *testing.T, c *Client, random *rand.Rand, id int) {
 	for turn := range 6 {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(random.IntN(30_000))*time.Microsecond)
+		limit := time.Hour
+		if random.IntN(3) > 0 {
+			limit = time.Duration(random.IntN(200_000)) * time.Microsecond
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		grant, err := c.Acquire(ctx, Request{
-			Ticket: fmt.Sprintf("w%d:%d", id, turn/2), PromptTokens: 1 + random.Int64N(20),
-			Session: fmt.Sprint("s", id), MaxWait: time.Duration(1+random.IntN(40)) * time.Millisecond,
+			Ticket: fmt.Sprintf("w%d:%d", id, turn/2), PromptTokens: 1 + int64(id%20),
+			Session: fmt.Sprint("s", id), MaxWait: time.Duration(1+random.IntN(100)) * time.Millisecond,
 		})
 		switch {
 		case err == nil:
@@ -100,7 +108,7 @@ func stormWorker(t *testing.T, c *Client, random *rand.Rand, id int) {
 				_ = sleep(ctx, time.Millisecond)
 			}
 			grant.Release(Usage{PromptTokens: 1})
-		case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrTicketMismatch):
+		case errors.Is(err, context.DeadlineExceeded):
 		default:
 			t.Errorf("Acquire: %v", err)
 		}

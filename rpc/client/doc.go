@@ -1,0 +1,59 @@
+// Package client is the Go client of kvgate that rollout code uses: ask for a lease, generate,
+// release.
+//
+//	c, err := client.New([]string{"http://10.0.0.1:7070", "http://10.0.0.2:7070", "http://10.0.0.3:7070"})
+//	…
+//	defer c.Close(ctx)
+//	for turn := range turns {
+//		grant, err := c.Acquire(ctx, client.Request{
+//			Ticket: fmt.Sprintf("%s:%d", id, turn), Session: id,
+//			PromptTokens: int64(len(prompt)), MaxNewTokens: 4096,
+//		})
+//		if err != nil {
+//			return err // a programming error, or ctx is done
+//		}
+//		reply, err := generate(ctx, prompt)
+//		grant.Release(client.Usage{PromptTokens: reply.Prompt, CompletionTokens: reply.Completion})
+//		…
+//	}
+//
+// All amounts are tokens; all times are time.Duration.
+//
+// # Errors
+//
+// A coordinator that is down, slow or talks nonsense never stops a rollout. Acquire then returns a
+// grant with action [Bypass], reason [Degraded] and the Cause, counts it and logs one line in ten
+// seconds. It gives up at max wait + decision budget ([WithDecisionBudget]) at the latest; when no
+// endpoint serves, a ticket that has not waited yet goes ahead after the decision budget alone, and
+// while the outage lasts further ones after one round over the endpoints. A refusal for reasons of the
+// deployment (queue full, token not accepted, unknown pool) counts as degraded too, at once.
+//
+// Errors are left for what the caller must change: [ErrInvalid] with the field (checked before
+// anything is sent), [ErrTicketMismatch], [ErrSessionClosing], [ErrClosed], and the context's error.
+// The other calls (Cancel, Renew, Budget, DrainStep…) retry for up to 10 s and then return an *[Error].
+//
+// # Max wait
+//
+// A request without MaxWait leaves it to the pool on its first try. A retry must send what is left of
+// it, and the whole must end at some time, so the client has to assume the pool's setting: 30 s, or
+// [WithDefaultMaxWait]. It does not ask for it, which would take an administrator's token.
+//
+// # Nothing stays behind
+//
+// When Acquire ends without a decision (the context ended, the budget was used up) and some try may
+// have been carried out, the ticket is cancelled in the background until that is known, at most until
+// whatever was left is over by itself. Releases are repeated the same way until the lease's end. Both
+// go on while Close waits for them. A new Acquire of the same ticket first waits until they are known.
+//
+// A Cancel that finds nothing leaves a mark at the coordinator, which turns the next Acquire of that
+// ticket into a bypass with reason [Cancelled]; that is how a request that is still on its way is
+// stopped. The client remembers which marks may be its own doing, and asks again instead of returning
+// such an answer. A mark left by [Client.Cancel] is a decision and is returned. Another process that
+// reuses a ticket that this one gave up on may see one bypass.
+//
+// # What runs in the background
+//
+// Heartbeats, a third of the holder TTL apart, while anything is held or waits; renewal of leases at
+// half their time, all of a pool in one call; releases and cancels. All of it ends with Close. What
+// the package may not do: decide about engines, or interrupt a generate call.
+package client
