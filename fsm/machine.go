@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -30,6 +31,9 @@ type Machine struct {
 	applied atomic.Uint64
 	// changed gets a token after every batch, for whoever waits for the next deadline.
 	changed chan struct{}
+
+	// reached wakes readers that wait for an index; guarded by mu, nil while nobody waits.
+	reached chan struct{}
 
 	// pending and events are reused between batches; only raft's goroutine touches them.
 	pending []store.Change
@@ -152,8 +156,12 @@ func (m *Machine) persist(entries []*raft.Log, events [][][]byte) error {
 	}
 	m.mu.Lock()
 	m.ledger.Reset()
-	m.mu.Unlock()
 	m.applied.Store(last.Index)
+	if m.reached != nil {
+		close(m.reached)
+		m.reached = nil
+	}
+	m.mu.Unlock()
 	select {
 	case m.changed <- struct{}{}:
 	default:
@@ -190,4 +198,26 @@ func (m *Machine) due() (now, next ledger.Time, any, pending bool) {
 		pending = l.Pending() > 0
 	})
 	return now, next, any, pending
+}
+
+// reach waits until the entry at index is applied.
+func (m *Machine) reach(ctx context.Context, index uint64) error {
+	for m.applied.Load() < index {
+		m.mu.Lock()
+		if m.applied.Load() >= index {
+			m.mu.Unlock()
+			return nil
+		}
+		if m.reached == nil {
+			m.reached = make(chan struct{})
+		}
+		reached := m.reached
+		m.mu.Unlock()
+		select {
+		case <-reached:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }

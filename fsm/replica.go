@@ -11,94 +11,50 @@ import (
 	"github.com/google/uuid"
 	"github.com/hashicorp/raft"
 
+	"kvgate/fsm/peer"
+	"kvgate/ledger"
 	"kvgate/store"
 )
 
-// Options configure a replica. The zero value of a field means its default.
-type Options struct {
-	// NodeID is a stable name, never an address.
-	NodeID string
-	// DataDir is made when it does not exist.
-	DataDir string
-	// Transport carries raft; it is closed with the replica. Required.
-	Transport raft.Transport
-	// Bootstrap makes the initial cluster when the directory holds none: this node alone, or Peers.
-	Bootstrap bool
-	Peers     []raft.Server
-	// FailOpenAfter bounds how long a call waits for a leader, a new ticket for its first decision, and
-	// a waiting ticket beyond its max wait. Default 2 s.
-	FailOpenAfter time.Duration
-	// Duties returns the work of the leader: each duty runs under the context of a term. It is called
-	// once, before the node can lead.
-	Duties func(*Replica) []Duty
-	// Version is the build's version, for GetStatus.
-	Version string
-	Log     *slog.Logger
-	// FreeSpaceFloor is the free space in bytes below which writes are refused. Default 64 MiB.
-	FreeSpaceFloor uint64
-	// SnapshotThreshold is how many log entries make raft take a snapshot. Default 16384.
-	SnapshotThreshold uint64
-	// Halt ends the process when going on would be unsafe: an entry that cannot be applied, or a disk
-	// that refuses raft's votes. Default: log and stop the replica. It may be called from any goroutine.
-	Halt func(error)
-	// Now reads the clock; only its monotonic part counts. Tests and fault builds set it.
-	Now func() time.Time
-}
-
-func (o *Options) fill() error {
-	if o.NodeID == "" || o.DataDir == "" || o.Transport == nil {
-		return errors.New("node id, data directory and transport are required")
-	}
-	if o.FailOpenAfter <= 0 {
-		o.FailOpenAfter = 2 * time.Second
-	}
-	if o.FreeSpaceFloor == 0 {
-		o.FreeSpaceFloor = 64 << 20
-	}
-	if o.SnapshotThreshold == 0 {
-		o.SnapshotThreshold = 16384
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return nil
-}
-
 // Replica is one node of the cluster: raft, the machine, and what the node does while it leads.
 type Replica struct {
-	opts    Options
-	log     *slog.Logger
-	now     func() time.Time
+	opts      Options
+	log       *slog.Logger
+	now       func() time.Time
+	config    *raft.Config
+	transport *raft.NetworkTransport
+	// raft is nil until the node has formed or joined a cluster: see started.
 	raft    *raft.Raft
+	network *peer.Network
+	peers   *peers
 	machine *Machine
 	disk    *disk
 	guard   *guard
 	duties  []Duty
+	notices chan bool
 
 	ctx    context.Context
 	stop   context.CancelCauseFunc
 	ending sync.WaitGroup
 
-	// mu guards term and changed. changed is closed and replaced when leadership changes anywhere.
+	// mu guards term, changed and halted. changed is closed and replaced when leadership changes anywhere.
 	mu      sync.Mutex
 	term    *term
 	changed chan struct{}
 	halted  error
 }
 
-// Open starts a replica. Everything it started ends with Close.
+// Open starts a replica. Everything it started ends with Close. A node of a cluster that is yet to form
+// answers calls as a node without a leader meanwhile.
 func Open(opts Options) (*Replica, error) {
 	if err := opts.fill(); err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancelCause(context.Background())
-	r := &Replica{opts: opts, log: opts.Log, now: opts.Now, ctx: ctx, stop: stop, changed: make(chan struct{})}
+	running, stop := context.WithCancelCause(context.Background())
+	r := &Replica{opts: opts, log: opts.Log, now: opts.Now, ctx: running, stop: stop, changed: make(chan struct{})}
 	if err := r.open(); err != nil {
 		stop(err)
-		return nil, err
+		return nil, errors.Join(err, r.release())
 	}
 	return r, nil
 }
@@ -107,12 +63,10 @@ func (r *Replica) open() (err error) {
 	if r.disk, err = openDisk(r.opts.DataDir, r.opts.NodeID, r.log, r.halt); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.disk.close())
-		}
-	}()
 	if r.machine, err = newMachine(r.disk.state, r.disk.trail, r.log, r.halt); err != nil {
+		return err
+	}
+	if err = r.keepClusterID(); err != nil {
 		return err
 	}
 	space := store.Guard{Path: r.opts.DataDir, Floor: r.opts.FreeSpaceFloor}
@@ -121,14 +75,85 @@ func (r *Replica) open() (err error) {
 	if r.opts.Duties != nil {
 		r.duties = r.opts.Duties(r)
 	}
-	notices := make(chan bool, 16)
-	if err = r.startRaft(notices); err != nil {
+	if err = r.listen(); err != nil {
 		return err
 	}
-	r.spawn(func() { r.follow(r.ctx, notices) })
-	r.spawn(func() { r.guard.run(r.ctx) })
-	r.observe()
+	return r.begin()
+}
+
+// listen opens the port for other nodes.
+func (r *Replica) listen() (err error) {
+	r.network, err = peer.Listen(peer.Options{
+		Listen: r.opts.RaftListen, Advertise: r.opts.RaftAdvertise, ServerTLS: r.opts.ServerTLS, ClientTLS: r.opts.ClientTLS,
+		Log: r.log, Self: func() peer.Identity {
+			return peer.Identity{NodeID: r.opts.NodeID, ClusterID: r.disk.dir.Node().ClusterID}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	r.peers = newPeers(r, r.network)
+	r.spawn(r.peers.serve)
 	return nil
+}
+
+// begin makes the node part of a cluster and starts raft, in the background when it must wait for peers.
+func (r *Replica) begin() error {
+	r.notices = make(chan bool, 16)
+	r.config = r.raftConfig(r.notices)
+	r.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: r.network.Raft(), MaxPool: 3, Timeout: 10 * time.Second, Logger: r.config.Logger, ServerAddressProvider: nil,
+	})
+	has, err := raft.HasExistingState(r.disk.logs, r.disk.rafts, r.disk.snapshots)
+	if err != nil {
+		return fmt.Errorf("look for raft state: %w", err)
+	}
+	if !has && len(r.opts.Peers) > 0 {
+		r.spawn(func() {
+			if err := r.meet(r.ctx); err != nil && r.ctx.Err() == nil {
+				r.halt(err)
+			} else if err == nil {
+				r.startOrHalt(has)
+			}
+		})
+		return nil
+	}
+	if err := r.form(has); err != nil {
+		return err
+	}
+	return r.start(has)
+}
+
+func (r *Replica) startOrHalt(has bool) {
+	if err := r.start(has); err != nil {
+		r.halt(err)
+	}
+}
+
+func (r *Replica) start(has bool) error {
+	started, err := raft.NewRaft(r.config, r.machine, r.disk.logs, r.disk.rafts, r.disk.snapshots, r.transport)
+	if err != nil {
+		return fmt.Errorf("start raft: %w", err)
+	}
+	r.mu.Lock()
+	r.raft = started
+	r.mu.Unlock()
+	r.spawn(func() { r.follow(r.ctx, r.notices) })
+	r.spawn(func() { r.guard.run(r.ctx) })
+	r.spawn(func() { r.peers.watch(r.ctx) })
+	r.observe()
+	if !has && len(r.opts.Join) > 0 {
+		r.spawn(func() { r.join(r.ctx) })
+	}
+	r.wake()
+	return nil
+}
+
+// started returns raft, nil while the node is not part of a cluster yet.
+func (r *Replica) started() *raft.Raft {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.raft
 }
 
 func (r *Replica) spawn(fn func()) {
@@ -155,34 +180,8 @@ func (r *Replica) raftConfig(notices chan<- bool) *raft.Config {
 	return c
 }
 
-func (r *Replica) startRaft(notices chan<- bool) error {
-	c := r.raftConfig(notices)
-	has, err := raft.HasExistingState(r.disk.logs, r.disk.rafts, r.disk.snapshots)
-	if err != nil {
-		return fmt.Errorf("look for raft state: %w", err)
-	}
-	if r.opts.Bootstrap && !has {
-		err := raft.BootstrapCluster(c, r.disk.logs, r.disk.rafts, r.disk.snapshots, r.opts.Transport,
-			raft.Configuration{Servers: r.initialServers()})
-		if err != nil {
-			return fmt.Errorf("bootstrap: %w", err)
-		}
-	}
-	r.raft, err = raft.NewRaft(c, r.machine, r.disk.logs, r.disk.rafts, r.disk.snapshots, r.opts.Transport)
-	if err != nil {
-		return fmt.Errorf("start raft: %w", err)
-	}
-	return nil
-}
-
-func (r *Replica) initialServers() []raft.Server {
-	if len(r.opts.Peers) > 0 {
-		return r.opts.Peers
-	}
-	return []raft.Server{{ID: raft.ServerID(r.opts.NodeID), Address: r.opts.Transport.LocalAddr(), Suffrage: raft.Voter}}
-}
-
-// observe wakes whoever waits for a leader when raft hears of one.
+// observe wakes whoever waits for a leader when raft hears of one, and keeps the cluster's id once the
+// machine knows it.
 func (r *Replica) observe() {
 	ch := make(chan raft.Observation, 16)
 	o := raft.NewObserver(ch, false, func(o *raft.Observation) bool {
@@ -192,16 +191,40 @@ func (r *Replica) observe() {
 	r.raft.RegisterObserver(o)
 	r.spawn(func() {
 		defer r.raft.DeregisterObserver(o)
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
 		for {
 			select {
 			case <-r.ctx.Done():
 				return
 			case <-ch:
 				r.wake()
+			case <-ticker.C:
+			}
+			if err := r.keepClusterID(); err != nil {
+				r.halt(err)
 			}
 		}
 	})
 }
+
+// clusterID returns what the machine knows, empty before the first leader.
+func (r *Replica) clusterID() (id string) {
+	r.machine.view(func(l *ledger.Ledger) { id = l.Meta().ClusterID })
+	return id
+}
+
+// keepClusterID writes the cluster's id into the data directory. A directory of another cluster is
+// refused.
+func (r *Replica) keepClusterID() error {
+	id := r.clusterID()
+	if id == "" || id == r.disk.dir.Node().ClusterID {
+		return nil
+	}
+	return r.disk.dir.SetClusterID(id)
+}
+
+func (r *Replica) newClusterID() string { return uuid.NewString() }
 
 func (r *Replica) publish(t *term) {
 	r.mu.Lock()
@@ -217,6 +240,13 @@ func (r *Replica) wake() {
 	r.mu.Unlock()
 }
 
+// leading returns the present term, nil while this node does not lead.
+func (r *Replica) leading() *term {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.term
+}
+
 // lead returns the present term when this node leads. Otherwise it waits up to FailOpenAfter for a
 // leader and answers *LeaderError when another node leads, ErrNoLeader when none was found.
 func (r *Replica) lead(ctx context.Context) (*term, error) {
@@ -229,8 +259,8 @@ func (r *Replica) lead(ctx context.Context) (*term, error) {
 		if t != nil {
 			return t, nil
 		}
-		if addr, id := r.raft.LeaderWithID(); id != "" && string(id) != r.opts.NodeID {
-			return nil, &LeaderError{ID: string(id), Address: string(addr)}
+		if id, addr := r.leader(); id != "" && id != r.opts.NodeID {
+			return nil, &LeaderError{ID: id, Address: addr}
 		}
 		select {
 		case <-changed:
@@ -242,6 +272,16 @@ func (r *Replica) lead(ctx context.Context) (*term, error) {
 			return nil, ErrNoLeader
 		}
 	}
+}
+
+// leader returns the leader's id and raft address as far as this node knows.
+func (r *Replica) leader() (id, addr string) {
+	started := r.started()
+	if started == nil {
+		return "", ""
+	}
+	a, i := started.LeaderWithID()
+	return string(i), string(a)
 }
 
 // halt stops the node after something that it must not survive.
@@ -263,31 +303,33 @@ func (r *Replica) Done() <-chan struct{} { return r.ctx.Done() }
 
 // Close hands leadership over when others can take it, stops everything and marks the disk clean.
 func (r *Replica) Close() error {
-	if r.raft.State() == raft.Leader && r.voters() > 1 {
+	if r.leading() != nil && r.voters() > 1 {
 		if err := r.raft.LeadershipTransfer().Error(); err != nil {
 			r.log.Warn("leadership was not handed over", "error", err)
 		}
 	}
 	r.stop(ErrShutdown)
+	return r.release()
+}
+
+// release waits for what was started and closes what was opened, in the reverse order.
+func (r *Replica) release() error {
+	if r.peers != nil {
+		r.peers.close()
+	}
 	r.ending.Wait()
-	err := r.raft.Shutdown().Error()
-	if c, ok := r.opts.Transport.(raft.WithClose); ok {
-		err = errors.Join(err, c.Close())
+	var err error
+	if r.raft != nil {
+		err = r.raft.Shutdown().Error()
 	}
-	return errors.Join(err, r.disk.close())
+	if r.transport != nil {
+		err = errors.Join(err, r.transport.Close())
+	}
+	if r.network != nil {
+		err = errors.Join(err, r.network.Close())
+	}
+	if r.disk != nil {
+		err = errors.Join(err, r.disk.close())
+	}
+	return err
 }
-
-func (r *Replica) voters() (n int) {
-	f := r.raft.GetConfiguration()
-	if f.Error() != nil {
-		return 0
-	}
-	for _, s := range f.Configuration().Servers {
-		if s.Suffrage == raft.Voter {
-			n++
-		}
-	}
-	return n
-}
-
-func (r *Replica) newClusterID() string { return uuid.NewString() }

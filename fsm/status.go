@@ -1,7 +1,10 @@
 package fsm
 
 import (
+	"strings"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"kvgate/ledger"
 )
@@ -11,7 +14,7 @@ type Status struct {
 	NodeID, LeaderID string
 	// LeaderAddress is the leader's raft address, empty when none is known.
 	LeaderAddress string
-	// State is "leader", "follower", "candidate" or "shutdown".
+	// State is "leader", "follower", "candidate", "shutdown", or "forming" before there is a cluster.
 	State        string
 	Term         uint64
 	AppliedIndex uint64
@@ -36,10 +39,61 @@ type NodeStatus struct {
 	Reachable    bool
 	AppliedIndex uint64
 	Version      string
+	// APIAddress is the HOST:PORT of the node's public API, empty while unknown.
+	APIAddress string
 }
 
 // HolderStatus answers a heartbeat.
 type HolderStatus struct {
 	TTL             time.Duration
 	Leases, Waiters int64
+}
+
+func stateName(s raft.RaftState) string { return strings.ToLower(s.String()) }
+
+// Status says what the node knows of itself and its cluster. It never blocks on the network.
+func (r *Replica) Status() Status {
+	s := Status{
+		NodeID: r.opts.NodeID, Version: r.opts.Version, State: "forming", AppliedIndex: r.machine.applied.Load(),
+		Writable: true, Health: "ok",
+	}
+	if started := r.started(); started != nil {
+		s.State, s.Term, s.CommitIndex = stateName(started.State()), started.CurrentTerm(), started.CommitIndex()
+		s.LeaderID, s.LeaderAddress = r.leader()
+		s.Ready = s.LeaderID != "" && (r.leading() != nil || s.LeaderID != r.opts.NodeID) && started.AppliedIndex() >= s.CommitIndex
+	}
+	r.machine.view(func(l *ledger.Ledger) { s.ClusterID, s.LedgerTime = l.Meta().ClusterID, l.Now() })
+	r.addNodes(&s)
+	if err := r.guard.refuses(); err != nil {
+		s.Writable, s.Health = false, err.Error()
+	}
+	r.mu.Lock()
+	halted := r.halted
+	r.mu.Unlock()
+	if halted != nil {
+		s.Writable, s.Ready, s.Health = false, false, halted.Error()
+	}
+	return s
+}
+
+// addNodes fills in the members and what they said lately. The failure tolerance counts voters that
+// are reachable: how many of those may still fail before the cluster stops deciding.
+func (r *Replica) addNodes(s *Status) {
+	voters, reachable := 0, 0
+	s.Nodes = r.members()
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if n.ID == s.NodeID {
+			n.Reachable, n.AppliedIndex, n.Version, n.APIAddress = true, s.AppliedIndex, s.Version, r.opts.APIAddress
+		} else if d, ok := r.peers.known(n.ID); ok {
+			n.Reachable, n.AppliedIndex, n.Version, n.APIAddress = true, d.AppliedIndex, d.Version, d.ApiAddress
+		}
+		if n.Voter {
+			voters++
+			if n.Reachable {
+				reachable++
+			}
+		}
+	}
+	s.FailureTolerance = max(0, reachable-(voters/2+1))
 }

@@ -19,9 +19,6 @@ type term struct {
 	holders *watch
 }
 
-// Duty is work that only a leader does, such as polling engines. It must return soon after ctx ends.
-type Duty func(ctx context.Context)
-
 // barrierTimeout bounds how long a new leader waits for the entries of its predecessors.
 const barrierTimeout = 30 * time.Second
 
@@ -45,13 +42,13 @@ func (r *Replica) follow(ctx context.Context, notices <-chan bool) {
 		end()
 		end, over = func() {}, nil
 		if leads {
-			end, over = r.begin(ctx)
+			end, over = r.beginTerm(ctx)
 		}
 	}
 }
 
-// begin starts a term. end stops it and waits; over is closed when the term stopped by itself.
-func (r *Replica) begin(parent context.Context) (end func(), over <-chan struct{}) {
+// beginTerm starts a term. end stops it and waits; over is closed when the term stopped by itself.
+func (r *Replica) beginTerm(parent context.Context) (end func(), over <-chan struct{}) {
 	ctx, cancel := context.WithCancelCause(parent)
 	done := make(chan struct{})
 	go func() {
@@ -104,7 +101,7 @@ func (t *term) introduce() error {
 }
 
 func (t *term) work(g *errgroup.Group) {
-	duties := append([]Duty{t.tick, t.holders.run, t.trimJournal}, t.replica.duties...)
+	duties := append([]Duty{t.tick, t.holders.run, t.trimJournal, t.promote}, t.replica.duties...)
 	for _, d := range duties {
 		g.Go(func() error { d(t.ctx); return nil })
 	}

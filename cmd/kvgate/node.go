@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -37,7 +35,7 @@ func startNode(ctx context.Context, cfg ServeConfig, log *slog.Logger) (*node, e
 	if err != nil {
 		return nil, fmt.Errorf("listen for the API: %w", err)
 	}
-	replica, err := openReplica(&cfg, keys, log)
+	replica, err := openReplica(&cfg, keys, listener.Addr().String(), log)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
@@ -54,13 +52,10 @@ func startNode(ctx context.Context, cfg ServeConfig, log *slog.Logger) (*node, e
 	return n, nil
 }
 
-func openReplica(cfg *ServeConfig, keys scrape.Keys, log *slog.Logger) (*fsm.Replica, error) {
-	transport, err := raftTransport(cfg, log)
-	if err != nil {
-		return nil, err
-	}
-	replica, err := fsm.Open(fsm.Options{
-		NodeID: cfg.NodeID, DataDir: cfg.DataDir, Transport: transport, Bootstrap: cfg.Bootstrap,
+func openReplica(cfg *ServeConfig, keys scrape.Keys, api string, log *slog.Logger) (*fsm.Replica, error) {
+	return fsm.Open(fsm.Options{
+		NodeID: cfg.NodeID, DataDir: cfg.DataDir, RaftListen: cfg.RaftListen, RaftAdvertise: cfg.RaftAdvertise,
+		APIAddress: api, Bootstrap: cfg.Bootstrap, Peers: raftServers(cfg.Peers), Join: cfg.Join,
 		FailOpenAfter: cfg.FailOpenAfter, SnapshotThreshold: cfg.SnapshotThreshold,
 		Version: buildVersion(), Log: log,
 		Duties: func(r *fsm.Replica) []fsm.Duty {
@@ -69,10 +64,14 @@ func openReplica(cfg *ServeConfig, keys scrape.Keys, log *slog.Logger) (*fsm.Rep
 			return []fsm.Duty{seed.run, poller.Run}
 		},
 	})
-	if err != nil {
-		return nil, errors.Join(err, transport.Close())
+}
+
+func raftServers(peers []Peer) []raft.Server {
+	out := make([]raft.Server, len(peers))
+	for i, p := range peers {
+		out[i] = raft.Server{ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.Address), Suffrage: raft.Voter}
 	}
-	return replica, nil
+	return out
 }
 
 // knownEngines returns what the ledger knows of a pool's engines, so that a new leader carries on
@@ -89,31 +88,6 @@ func knownEngines(r *fsm.Replica) func(context.Context, string) []ledger.Engine 
 		}
 		return engines
 	}
-}
-
-const (
-	raftMaxPool = 3
-	raftTimeout = 10 * time.Second
-)
-
-func raftTransport(cfg *ServeConfig, log *slog.Logger) (*raft.NetworkTransport, error) {
-	advertise, err := net.ResolveTCPAddr("tcp", cfg.RaftAdvertise)
-	if err != nil {
-		return nil, fmt.Errorf("resolve --raft-advertise: %w", err)
-	}
-	if advertise.Port == 0 {
-		advertise = nil
-	}
-	var addr net.Addr
-	if advertise != nil {
-		addr = advertise
-	}
-	t, err := raft.NewTCPTransport(cfg.RaftListen, addr, raftMaxPool, raftTimeout, io.Discard)
-	if err != nil {
-		return nil, fmt.Errorf("listen for raft: %w", err)
-	}
-	log.Debug("raft transport", "address", string(t.LocalAddr()))
-	return t, nil
 }
 
 // URL returns the base URL of the API.

@@ -1,0 +1,77 @@
+package fsm
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Duty is work that only a leader does, such as polling engines. It must return soon after ctx ends.
+type Duty func(ctx context.Context)
+
+// Options configure a replica. The zero value of a field means its default.
+type Options struct {
+	// NodeID is a stable name, never an address.
+	NodeID string
+	// DataDir is made when it does not exist.
+	DataDir string
+	// RaftListen is the HOST:PORT for the other nodes, RaftAdvertise the one under which they reach it;
+	// a name is resolved at every dial. RaftAdvertise defaults to RaftListen.
+	RaftListen, RaftAdvertise string
+	// APIAddress is the HOST:PORT of this node's public API, for other nodes to hint at.
+	APIAddress string
+	// ServerTLS and ClientTLS secure the traffic between nodes; both or none.
+	ServerTLS, ClientTLS *tls.Config
+	// Bootstrap makes the initial cluster when the directory holds none: this node alone, or Peers.
+	Bootstrap bool
+	Peers     []raft.Server
+	// Join are raft addresses of a running cluster that a node with an empty directory asks to join.
+	Join []string
+	// FailOpenAfter bounds how long a call waits for a leader, a new ticket for its first decision, and
+	// a waiting ticket beyond its max wait. Default 2 s.
+	FailOpenAfter time.Duration
+	// Duties returns the work of the leader: each duty runs under the context of a term. It is called
+	// once, before the node can lead.
+	Duties func(*Replica) []Duty
+	// Version is the build's version, for GetStatus.
+	Version string
+	Log     *slog.Logger
+	// FreeSpaceFloor is the free space in bytes below which writes are refused. Default 64 MiB.
+	FreeSpaceFloor uint64
+	// SnapshotThreshold is how many log entries make raft take a snapshot. Default 16384.
+	SnapshotThreshold uint64
+	// Halt ends the process when going on would be unsafe: an entry that cannot be applied, or a disk
+	// that refuses raft's votes. Default: log and stop the replica. It may be called from any goroutine.
+	Halt func(error)
+	// Now reads the clock; only its monotonic part counts. Tests and fault builds set it.
+	Now func() time.Time
+}
+
+func (o *Options) fill() error {
+	if o.NodeID == "" || o.DataDir == "" || o.RaftListen == "" {
+		return errors.New("node id, data directory and raft address are required")
+	}
+	if o.RaftAdvertise == "" {
+		o.RaftAdvertise = o.RaftListen
+	}
+	if o.FailOpenAfter <= 0 {
+		o.FailOpenAfter = 2 * time.Second
+	}
+	if o.FreeSpaceFloor == 0 {
+		o.FreeSpaceFloor = 64 << 20
+	}
+	if o.SnapshotThreshold == 0 {
+		o.SnapshotThreshold = 16384
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"kvgate/fsm/fsmpb"
+	"kvgate/ledger"
+)
+
+// This file turns results into what travels between nodes, and back.
+
+// failures names the errors that travel by code. The first match wins.
+var failures = []struct {
+	code string
+	err  error
+}{
+	{"ticket_mismatch", ledger.ErrTicketMismatch},
+	{"too_many_waiters", ledger.ErrTooManyWaiters},
+	{"unknown_pool", ledger.ErrUnknownPool},
+	{"leadership_lost", ErrLeadershipLost},
+	{"not_leader", ErrNotLeader},
+	{"no_leader", ErrNoLeader},
+	{"read_only", ErrReadOnly},
+	{"timeout", ErrTimeout},
+	{"shutdown", ErrShutdown},
+}
+
+func encodeFailure(err error) *fsmpb.Failure {
+	if err == nil {
+		return nil
+	}
+	var field *ledger.FieldError
+	if errors.As(err, &field) {
+		return &fsmpb.Failure{
+			Code: "invalid", Message: err.Error(), Field: field.Field, Value: fmt.Sprint(field.Value), Allowed: field.Allowed,
+		}
+	}
+	for _, f := range failures {
+		if errors.Is(err, f.err) {
+			return &fsmpb.Failure{Code: f.code, Message: err.Error()}
+		}
+	}
+	return &fsmpb.Failure{Code: "internal", Message: err.Error()}
+}
+
+func decodeFailure(f *fsmpb.Failure) error {
+	switch {
+	case f == nil:
+		return nil
+	case f.Code == "invalid":
+		return &ledger.FieldError{Field: f.Field, Value: f.Value, Allowed: f.Allowed}
+	}
+	for _, known := range failures {
+		if known.code == f.Code {
+			return fmt.Errorf("%w (said by the leader)", known.err)
+		}
+	}
+	return errors.New(f.Message)
+}
+
+func encodeResult(r Result) *fsmpb.Result {
+	out := &fsmpb.Result{Error: encodeFailure(r.Err)}
+	switch v := r.Value.(type) {
+	case ledger.Decision:
+		out.Value = &fsmpb.Result_Decision{Decision: encodeDecision(v)}
+	case bool:
+		out.Value = &fsmpb.Result_Flag{Flag: v}
+	case []ledger.Renewed:
+		list := &fsmpb.Renewals{Leases: make([]*fsmpb.Renewal, len(v))}
+		for i, x := range v {
+			list.Leases[i] = &fsmpb.Renewal{Ok: x.OK, ExpiresIn: int64(x.ExpiresIn)}
+		}
+		out.Value = &fsmpb.Result_Renewals{Renewals: list}
+	case ledger.CancelState:
+		out.Value = &fsmpb.Result_Cancel{Cancel: uint32(v)}
+	case ledger.Settings:
+		out.Value = &fsmpb.Result_Settings{Settings: encodeSettings(&v, ledger.SettingNames())}
+	case map[string]float64:
+		out.Value = &fsmpb.Result_Metrics{Metrics: &fsmpb.Metrics{Values: v}}
+	case string:
+		out.Value = &fsmpb.Result_Text{Text: v}
+	}
+	return out
+}
+
+func decodeResult(m *fsmpb.Result) Result {
+	r := Result{Err: decodeFailure(m.GetError())}
+	switch v := m.GetValue().(type) {
+	case *fsmpb.Result_Decision:
+		r.Value = decodeDecision(v.Decision)
+	case *fsmpb.Result_Flag:
+		r.Value = v.Flag
+	case *fsmpb.Result_Renewals:
+		list := make([]ledger.Renewed, len(v.Renewals.Leases))
+		for i, x := range v.Renewals.Leases {
+			list[i] = ledger.Renewed{OK: x.Ok, ExpiresIn: time.Duration(x.ExpiresIn)}
+		}
+		r.Value = list
+	case *fsmpb.Result_Cancel:
+		r.Value = ledger.CancelState(v.Cancel)
+	case *fsmpb.Result_Settings:
+		r.Value = decodeSettings(v.Settings)
+	case *fsmpb.Result_Metrics:
+		r.Value = v.Metrics.Values
+	case *fsmpb.Result_Text:
+		r.Value = v.Text
+	}
+	return r
+}
+
+func encodeDecision(d ledger.Decision) *fsmpb.Decision {
+	return &fsmpb.Decision{
+		Pool: d.Pool, Ticket: d.Ticket, Action: uint32(d.Action), Reason: uint32(d.Reason), Wait: uint32(d.Wait),
+		Tokens: int64(d.Tokens), Seq: uint64(d.Seq), Waiter: uint64(d.Waiter), Attempt: d.Attempt, Epoch: d.Epoch,
+		Waited: int64(d.Waited), ExpiresIn: int64(d.ExpiresIn), Warnings: slices.Clone(d.Warnings),
+	}
+}
+
+func decodeDecision(m *fsmpb.Decision) ledger.Decision {
+	return ledger.Decision{
+		Pool: m.Pool, Ticket: m.Ticket, Action: ledger.Action(m.Action), Reason: ledger.Reason(m.Reason),
+		Wait: ledger.WaitReason(m.Wait), Tokens: ledger.Tokens(m.Tokens), Seq: ledger.Seq(m.Seq),
+		Waiter: ledger.Seq(m.Waiter), Attempt: m.Attempt, Epoch: m.Epoch, Waited: time.Duration(m.Waited),
+		ExpiresIn: time.Duration(m.ExpiresIn), Warnings: m.Warnings,
+	}
+}
+
+func decodeSettings(m *fsmpb.Settings) ledger.Settings {
+	set := ledger.DefaultSettings()
+	for _, f := range settingFields {
+		f.get(&set, m)
+	}
+	return set
+}
