@@ -42,6 +42,11 @@ type Options struct {
 	Log     *slog.Logger
 	// FreeSpaceFloor is the free space in bytes below which writes are refused. Default 64 MiB.
 	FreeSpaceFloor uint64
+	// DiskStallLimit is how long one write of the log may take before a leader with followers stops, so
+	// that another can lead. Default 5 s.
+	DiskStallLimit time.Duration
+	// BeforeWrite runs before each write of raft's log and may delay or fail it; for fault builds.
+	BeforeWrite func(op string) error
 	// SnapshotThreshold is how many log entries make raft take a snapshot. Default 16384.
 	SnapshotThreshold uint64
 	// Halt ends the process when going on would be unsafe: an entry that cannot be applied, or a disk
@@ -63,6 +68,9 @@ func (o *Options) fill() error {
 	}
 	if o.FreeSpaceFloor == 0 {
 		o.FreeSpaceFloor = 64 << 20
+	}
+	if o.DiskStallLimit <= 0 {
+		o.DiskStallLimit = 5 * time.Second
 	}
 	if o.SnapshotThreshold == 0 {
 		o.SnapshotThreshold = 16384

@@ -24,14 +24,15 @@ type Replica struct {
 	config    *raft.Config
 	transport *raft.NetworkTransport
 	// raft is nil until the node has formed or joined a cluster: see started.
-	raft    *raft.Raft
-	network *peer.Network
-	peers   *peers
-	machine *Machine
-	disk    *disk
-	guard   *guard
-	duties  []Duty
-	notices chan bool
+	raft     *raft.Raft
+	network  *peer.Network
+	peers    *peers
+	machine  *Machine
+	disk     *disk
+	guard    *guard
+	watchdog *watchdog
+	duties   []Duty
+	notices  chan bool
 
 	ctx    context.Context
 	stop   context.CancelCauseFunc
@@ -60,7 +61,8 @@ func Open(opts Options) (*Replica, error) {
 }
 
 func (r *Replica) open() (err error) {
-	if r.disk, err = openDisk(r.opts.DataDir, r.opts.NodeID, r.log, r.halt); err != nil {
+	r.watchdog = newWatchdog(r.opts.DiskStallLimit, r.now)
+	if r.disk, err = openDisk(r.opts.DataDir, r.opts.NodeID, r.log, r.raftOptions()); err != nil {
 		return err
 	}
 	if r.machine, err = newMachine(r.disk.state, r.disk.trail, r.log, r.halt); err != nil {
@@ -79,6 +81,29 @@ func (r *Replica) open() (err error) {
 		return err
 	}
 	return r.begin()
+}
+
+// raftOptions hooks the watchdog into raft's log, and turns a failed vote into a halt with a reason.
+func (r *Replica) raftOptions() store.RaftOptions {
+	return store.RaftOptions{
+		Log: r.log, Observe: r.watchdog.after,
+		BeforeWrite: func(op string) error {
+			r.watchdog.before(op)
+			if r.opts.BeforeWrite != nil {
+				return r.opts.BeforeWrite(op)
+			}
+			return nil
+		},
+		Fatal: func(op string, err error) {
+			r.halt(fmt.Errorf("raft's term and vote cannot be written (%s): check the disk, then start again: %w", op, err))
+		},
+	}
+}
+
+// abandon cuts the node off from the others, so that they stop hearing from it.
+func (r *Replica) abandon() {
+	_ = r.network.Close()
+	_ = r.transport.Close()
 }
 
 // listen opens the port for other nodes.
@@ -140,6 +165,7 @@ func (r *Replica) start(has bool) error {
 	r.mu.Unlock()
 	r.spawn(func() { r.follow(r.ctx, r.notices) })
 	r.spawn(func() { r.guard.run(r.ctx) })
+	r.spawn(func() { r.watchdog.run(r.ctx, r) })
 	r.spawn(func() { r.peers.watch(r.ctx) })
 	r.observe()
 	if !has && len(r.opts.Join) > 0 {

@@ -4,9 +4,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 )
 
-// runServe runs a node until ctx ends or the node halts.
+// stopGrace bounds how long a node that failed may take to close what it has open.
+const stopGrace = 5 * time.Second
+
+// runServe runs a node until ctx ends or the node halts. A node that halts may hang in a disk that does
+// not answer, so closing it is given up after a while: the process is on its way out, and what was
+// acknowledged is in the log.
 func runServe(ctx context.Context, cfg ServeConfig, log *slog.Logger) error {
 	n, err := startNode(ctx, cfg, log)
 	if err != nil {
@@ -17,8 +23,15 @@ func runServe(ctx context.Context, cfg ServeConfig, log *slog.Logger) error {
 	select {
 	case <-ctx.Done():
 		log.Info("stopping")
-		err = nil
+		return n.Close()
 	case err = <-failed:
 	}
-	return errors.Join(err, n.Close())
+	closed := make(chan error, 1)
+	go func() { closed <- n.Close() }()
+	select {
+	case e := <-closed:
+		return errors.Join(err, e)
+	case <-time.After(stopGrace):
+		return err
+	}
 }
