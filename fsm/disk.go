@@ -23,7 +23,7 @@ type disk struct {
 // openDisk opens a data directory and leaves the state image where raft's replay can carry on from:
 // as it is when it can be trusted and is not older than the newest snapshot, else restored from that
 // snapshot. Then raft replays what the image has not seen.
-func openDisk(path, nodeID string, log *slog.Logger, fatal func(error)) (d *disk, err error) {
+func openDisk(path, nodeID string, log *slog.Logger, raftOpts store.RaftOptions) (d *disk, err error) {
 	d = &disk{}
 	defer func() {
 		if err != nil {
@@ -33,9 +33,7 @@ func openDisk(path, nodeID string, log *slog.Logger, fatal func(error)) (d *disk
 	if d.dir, err = store.OpenDir(path, nodeID); err != nil {
 		return d, err
 	}
-	if d.rafts, err = store.OpenRaft(d.dir, store.RaftOptions{Log: log, Fatal: func(op string, err error) {
-		fatal(fmt.Errorf("raft's term and vote cannot be written (%s): check the disk, then start again: %w", op, err))
-	}}); err != nil {
+	if d.rafts, err = store.OpenRaft(d.dir, raftOpts); err != nil {
 		return d, err
 	}
 	if d.logs, err = d.rafts.Logs(); err != nil {
