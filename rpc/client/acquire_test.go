@@ -171,7 +171,11 @@ func TestFailsOver(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, []string{"a:1", "b:1", "c:1"}, []string{"b:1", "c:1"})
 				prepare(w)
+				began := time.Now()
 				w.wantDecision(w.acquire("t1"), Admit, CapacityAvailable)
+				if took := time.Since(began); took > pingAfter+pingTimeout+time.Second {
+					t.Fatalf("failed over after %v: a dead peer must not use up the max wait", took)
+				}
 				w.wantSizes(1, 0)
 				other := "b:1"
 				if name == "hint" {
