@@ -56,3 +56,56 @@ func benchPairs(b *testing.B, l *ledger.Ledger) {
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
 }
+
+// newQueue returns a ledger in which n tickets wait behind a lease that fills the pool.
+func newQueue(b *testing.B, n int) *ledger.Ledger {
+	b.Helper()
+	l := newPool(b, 100)
+	patch := ledger.Patch{Fields: []string{"maxWaiters"}, Set: ledger.Settings{MaxWaiters: int64(n) + 1}}
+	if _, err := l.UpdateSettings(ledger.DefaultPool, patch); err != nil {
+		b.Fatal(err)
+	}
+	acquire(b, l, "hold", 100, "")
+	for i := range n {
+		if d := acquire(b, l, "w-"+strconv.Itoa(i), 1, ""); d.Action != ledger.ActionWait {
+			b.Fatalf("decision %+v", d)
+		}
+	}
+	l.Reset()
+	return l
+}
+
+// BenchmarkEnqueueCancel measures one ticket that joins and leaves a queue of 100,000.
+func BenchmarkEnqueueCancel(b *testing.B) {
+	l := newQueue(b, 100_000)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if d := acquire(b, l, "x", 1, ""); d.Action != ledger.ActionWait {
+			b.Fatalf("decision %+v", d)
+		}
+		if l.Cancel(ledger.DefaultPool, "x") != ledger.CancelWaiting {
+			b.Fatal("it did not wait")
+		}
+		if i%128 == 0 {
+			l.Reset()
+		}
+	}
+}
+
+// BenchmarkPosition measures the question for the place of one of 100,000 waiters.
+func BenchmarkPosition(b *testing.B) {
+	const n = 100_000
+	l := newQueue(b, n)
+	tickets := make([]string, 1024)
+	for i := range tickets {
+		tickets[i] = "w-" + strconv.Itoa(i*(n/len(tickets)))
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		at := i % len(tickets)
+		v, _ := l.Ticket(ledger.DefaultPool, tickets[at])
+		if v.Waiter == nil || v.Waiter.Position != at*(n/len(tickets))+1 {
+			b.Fatalf("view %+v", v)
+		}
+	}
+}
