@@ -30,18 +30,17 @@ func (g *guard) refuses() error {
 func (g *guard) look() {
 	err := g.check()
 	was := g.refuses()
-	switch {
-	case err == nil:
+	if err == nil {
 		g.why.Store(nil)
 		if was != nil {
 			g.log.Info("disk can be written again")
 		}
-	default:
-		wrapped := fmt.Errorf("%w: %w", ErrReadOnly, err)
-		g.why.Store(&wrapped)
-		if was == nil {
-			g.log.Error("writes are refused until the disk has room", "error", err)
-		}
+		return
+	}
+	wrapped := fmt.Errorf("%w: %w", ErrReadOnly, err)
+	g.why.Store(&wrapped)
+	if was == nil {
+		g.log.Error("writes are refused until the disk has room", "error", err)
 	}
 }
 

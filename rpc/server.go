@@ -170,7 +170,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	s.stop()
 	err := s.shutdown(srv)
-	<-failed
+	_ = <-failed // always http.ErrServerClosed now
 	return err
 }
 

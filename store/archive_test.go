@@ -71,7 +71,7 @@ func readArchive(data []byte) (Header, []string, error) {
 	var rows []string
 	for {
 		section, k, v, err := ar.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return ar.Header(), rows, nil
 		}
 		if err != nil {

@@ -49,7 +49,7 @@ func (s *State) commit(next info, changes []Change) error {
 	if err != nil {
 		return err
 	}
-	defer h.release()
+	defer func() { _ = h.release() }() // closes only a file that was replaced meanwhile
 	s.batch.d.Digest = next.Digest
 	err = h.db.Update(func(tx *bbolt.Tx) error {
 		if err := s.batch.write(tx, changes); err != nil {

@@ -106,7 +106,7 @@ func (b *builder) build(r io.Reader, accept []func(*Header) error) (Header, erro
 func (b *builder) rows(ar *ArchiveReader) error {
 	for {
 		section, key, value, err := ar.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return b.flush()
 		}
 		if err != nil {

@@ -187,7 +187,7 @@ func TestBadServeConfiguration(t *testing.T) {
 }
 
 func TestUnknownKeys(t *testing.T) {
-	for _, content := range []string{"log-levle: info", "config: x", "server: http://a", "a.b: 1"} {
+	for _, content := range []string{"loglevel: info", "config: x", "server: http://a", "a.b: 1"} {
 		key, _, _ := strings.Cut(content, ":")
 		r := kvgate(t, "serve", "--config", writeFile(t, content))
 		if r.code != exitUsage || strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "kvgate: "+key+": unknown key in ") || !strings.Contains(r.stderr, "log-level") {
