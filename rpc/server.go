@@ -170,7 +170,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	s.stop()
 	err := s.shutdown(srv)
-	_ = <-failed // always http.ErrServerClosed now
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }
 
