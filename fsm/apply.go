@@ -8,8 +8,12 @@ import (
 	"kvgate/ledger"
 )
 
-// Version is the newest version of the command semantics that this build knows.
-const Version = 1
+// Version is the newest version of the command semantics that this build knows, OldestVersion the
+// oldest. A leader writes the newest one that every member knows.
+const (
+	OldestVersion uint32 = 1
+	Version       uint32 = 1
+)
 
 // maxDue bounds how many deadlines one batch lets go, so that a mass expiry cannot stall the log.
 const maxDue = 8192
@@ -42,11 +46,11 @@ type batchResult struct {
 	more bool
 }
 
-// applyBatch runs one batch on the ledger. It is a pure function of both.
-func applyBatch(l *ledger.Ledger, b *fsmpb.Batch) (*batchResult, error) {
-	if b.Version == 0 || b.Version > Version {
-		return nil, fmt.Errorf("%w: batch has version %d, this build knows 1 to %d: install the newer kvgate on this node",
-			ErrUnknownVersion, b.Version, Version)
+// applyBatch runs one batch on the ledger, when its version is at most newest. It is a pure function.
+func applyBatch(l *ledger.Ledger, b *fsmpb.Batch, newest uint32) (*batchResult, error) {
+	if b.Version < OldestVersion || b.Version > newest {
+		return nil, fmt.Errorf("%w: batch has version %d, this build knows %d to %d: install the newer kvgate on this node",
+			ErrUnknownVersion, b.Version, OldestVersion, newest)
 	}
 	before := len(l.Decisions())
 	out := &batchResult{results: make([]Result, len(b.Ops))}

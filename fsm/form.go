@@ -93,7 +93,7 @@ func (r *Replica) askPeers(ctx context.Context) (missing, formed []string, err e
 
 // join asks to be added until a leader has done so. It runs beside raft, which waits to be contacted.
 func (r *Replica) join(ctx context.Context) {
-	req := &fsmpb.JoinRequest{NodeId: r.opts.NodeID, Address: r.network.Address(), CommandVersion: Version, Empty: true}
+	req := &fsmpb.JoinRequest{NodeId: r.opts.NodeID, Address: r.network.Address(), CommandVersion: r.opts.CommandVersion, Empty: true}
 	for {
 		err := r.joinOnce(ctx, req)
 		if err == nil {
@@ -125,7 +125,7 @@ func (r *Replica) joinOnce(ctx context.Context, req *fsmpb.JoinRequest) (err err
 // describe says what this node knows of itself; also before its raft runs.
 func (r *Replica) describe() *fsmpb.DescribeResponse {
 	d := &fsmpb.DescribeResponse{
-		NodeId: r.opts.NodeID, ClusterId: r.disk.dir.Node().ClusterID, Version: r.opts.Version, CommandVersion: Version,
+		NodeId: r.opts.NodeID, ClusterId: r.disk.dir.Node().ClusterID, Version: r.opts.Version, CommandVersion: r.opts.CommandVersion,
 		ApiAddress: r.opts.APIAddress, AppliedIndex: r.machine.applied.Load(), Leads: r.leading() != nil,
 	}
 	if d.ClusterId == "" {

@@ -27,6 +27,9 @@ type Machine struct {
 	mu     sync.RWMutex
 	ledger *ledger.Ledger
 
+	// newest is the newest command version that this node applies.
+	newest uint32
+
 	// applied is the newest index whose effects are in the ledger and on disk.
 	applied atomic.Uint64
 	// changed gets a token after every batch, for whoever waits for the next deadline.
@@ -40,15 +43,17 @@ type Machine struct {
 	event   fsmpb.Event
 }
 
-// newMachine returns a machine over the image in state, which the caller has checked. halt is called
+// newMachine returns a machine over the image on disk, which the caller has checked. halt is called
 // once when an entry cannot be applied; it must not return before the process is on its way out.
-func newMachine(state *store.State, trail *store.Journal, log *slog.Logger, halt func(error)) (*Machine, error) {
-	l, err := loadLedger(state)
+func newMachine(d *disk, newest uint32, log *slog.Logger, halt func(error)) (*Machine, error) {
+	l, err := loadLedger(d.state)
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{log: log, halt: halt, state: state, trail: trail, ledger: l, changed: make(chan struct{}, 1)}
-	index, _ := state.Applied()
+	m := &Machine{
+		log: log, halt: halt, state: d.state, trail: d.trail, ledger: l, newest: newest, changed: make(chan struct{}, 1),
+	}
+	index, _ := d.state.Applied()
 	m.applied.Store(index)
 	return m, nil
 }
@@ -107,7 +112,7 @@ func (m *Machine) applyEntry(entry *raft.Log) (*batchResult, [][]byte, error) {
 		return nil, nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	before := len(m.ledger.Events())
-	r, err := applyBatch(m.ledger, &b)
+	r, err := applyBatch(m.ledger, &b, m.newest)
 	if err != nil {
 		return nil, nil, err
 	}

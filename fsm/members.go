@@ -146,9 +146,9 @@ func (p *peers) Join(ctx context.Context, req *connect.Request[fsmpb.JoinRequest
 const hopHeader = "Kvgate-Forwarded-By"
 
 func (r *Replica) admit(m *fsmpb.JoinRequest) error {
-	if m.CommandVersion < Version {
+	if written := r.peers.writes.Load(); m.CommandVersion < written {
 		return fmt.Errorf("%w: node %s applies commands up to version %d, the cluster writes version %d",
-			ErrOldNode, m.NodeId, m.CommandVersion, Version)
+			ErrOldNode, m.NodeId, m.CommandVersion, written)
 	}
 	for _, known := range r.members() {
 		if known.ID != m.NodeId || !m.Empty {

@@ -37,6 +37,9 @@ type Options struct {
 	// Duties returns the work of the leader: each duty runs under the context of a term. It is called
 	// once, before the node can lead.
 	Duties func(*Replica) []Duty
+	// CommandVersion is the newest command version that the node pretends to know; for fault builds.
+	// Default Version.
+	CommandVersion uint32
 	// Version is the build's version, for GetStatus.
 	Version string
 	Log     *slog.Logger
@@ -68,6 +71,9 @@ func (o *Options) fill() error {
 	}
 	if o.FreeSpaceFloor == 0 {
 		o.FreeSpaceFloor = 64 << 20
+	}
+	if o.CommandVersion == 0 {
+		o.CommandVersion = Version
 	}
 	if o.DiskStallLimit <= 0 {
 		o.DiskStallLimit = 5 * time.Second

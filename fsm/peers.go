@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -22,6 +23,9 @@ type peers struct {
 	network   *peer.Network
 	transport *http.Transport
 	server    *http.Server
+
+	// writes is the newest command version that every member is known to apply.
+	writes atomic.Uint32
 
 	// mu guards clients and seen.
 	mu      sync.Mutex
@@ -46,6 +50,7 @@ const (
 
 func newPeers(r *Replica, network *peer.Network) *peers {
 	p := &peers{replica: r, network: network, clients: map[string]fsmpbconnect.PeerServiceClient{}, seen: map[string]described{}}
+	p.writes.Store(OldestVersion)
 	cleartext := new(http.Protocols)
 	cleartext.SetUnencryptedHTTP2(true)
 	p.transport = &http.Transport{
@@ -161,12 +166,32 @@ func (p *peers) watch(ctx context.Context) {
 			wg.Go(func() { p.look(ctx, n.ID, n.Address) })
 		}
 		wg.Wait()
+		p.writes.Store(p.common())
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
 	}
+}
+
+// common returns the newest command version that every member applies. A member that was never heard
+// of counts as the oldest; one that is down as what it last said.
+func (p *peers) common() uint32 {
+	version := p.replica.opts.CommandVersion
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.replica.members() {
+		if m.ID == p.replica.opts.NodeID {
+			continue
+		}
+		said := OldestVersion
+		if d, ok := p.seen[m.ID]; ok {
+			said = d.CommandVersion
+		}
+		version = min(version, max(said, OldestVersion))
+	}
+	return version
 }
 
 func (p *peers) look(ctx context.Context, id, addr string) {

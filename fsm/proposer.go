@@ -51,6 +51,8 @@ type proposer struct {
 	// flight holds the proposed batches in order; its capacity bounds how many are in flight.
 	flight chan flight
 	clock  *termClock
+	// version is the command version to write.
+	version func() uint32
 	waits  waits
 }
 
@@ -69,9 +71,9 @@ type termClock struct {
 
 func (c *termClock) ledgerNow() ledger.Time { return c.base.Add(c.now().Sub(c.start)) }
 
-func newProposer(ctx context.Context, fail context.CancelCauseFunc, r *raft.Raft, clock *termClock) *proposer {
+func newProposer(ctx context.Context, fail context.CancelCauseFunc, r *raft.Raft, clock *termClock, version func() uint32) *proposer {
 	return &proposer{
-		raft: r, ctx: ctx, fail: fail, clock: clock,
+		raft: r, ctx: ctx, fail: fail, clock: clock, version: version,
 		calls:  make(chan *call, queueLength),
 		flight: make(chan flight, maxInFlight),
 		waits:  waits{bySeq: map[ledger.Seq]*blocked{}},
@@ -154,7 +156,7 @@ func (p *proposer) propose(calls []*call) bool {
 		ops[i] = c.op
 	}
 	data, err := proto.Marshal(&fsmpb.Batch{
-		Version: Version, LedgerTime: int64(p.clock.ledgerNow()), WallTime: p.clock.now().UnixNano(), Ops: ops,
+		Version: p.version(), LedgerTime: int64(p.clock.ledgerNow()), WallTime: p.clock.now().UnixNano(), Ops: ops,
 	})
 	if err != nil {
 		p.fail(fmt.Errorf("encode batch: %w", err))

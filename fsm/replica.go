@@ -65,7 +65,7 @@ func (r *Replica) open() (err error) {
 	if r.disk, err = openDisk(r.opts.DataDir, r.opts.NodeID, r.log, r.raftOptions()); err != nil {
 		return err
 	}
-	if r.machine, err = newMachine(r.disk.state, r.disk.trail, r.log, r.halt); err != nil {
+	if r.machine, err = newMachine(r.disk, r.opts.CommandVersion, r.log, r.halt); err != nil {
 		return err
 	}
 	if err = r.keepClusterID(); err != nil {

@@ -67,7 +67,7 @@ func (r *Replica) serveTerm(ctx context.Context, cancel context.CancelCauseFunc)
 	}
 	now, _, _, _ := r.machine.due()
 	clock := &termClock{base: now, start: r.now(), now: r.now}
-	t := &term{proposer: newProposer(ctx, cancel, r.raft, clock), replica: r}
+	t := &term{proposer: newProposer(ctx, cancel, r.raft, clock, r.peers.writes.Load), replica: r}
 	t.holders = newWatch(t)
 	var g errgroup.Group
 	g.Go(func() error { t.run(); return nil })
