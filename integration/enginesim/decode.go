@@ -109,7 +109,7 @@ func (k *rank) finish(q *request) {
 	if !q.ignoreEOS && q.generated() < q.maxNew {
 		reason = &finishReason{Type: "stop", Matched: endOfTurn}
 	}
-	q.end(reason, nil, k.now)
+	k.later(func() { q.end(reason, nil, k.now) })
 }
 
 // keep caches the KV of a request that is over.
@@ -143,7 +143,7 @@ func (k *rank) abort(q *request, message string) {
 		}
 	}
 	k.count.aborted++
-	q.end(&finishReason{Type: "abort", Message: message}, nil, k.now)
+	k.later(func() { q.end(&finishReason{Type: "abort", Message: message}, nil, k.now) })
 }
 
 func without(list []*request, q *request) []*request {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 )
 
 // generateBody is the part of a POST /generate body that the simulator understands.
@@ -96,21 +97,27 @@ type format interface {
 // run sends q to a scheduler, waits, and answers. A client that hangs up aborts its request.
 func (e *Engine) run(w http.ResponseWriter, r *http.Request, q *request, dpRank int, f format) {
 	meters := e.current().meters
+	record := sync.OnceFunc(func() { meters.record(q.stream, q.progress()) })
+	defer record()
 	k, err := e.submit(q, dpRank)
 	if err != nil {
 		e.refuseRequest(w, err, f)
 		return
 	}
 	if q.stream {
-		e.streamEvents(w, r, q, k, f)
-	} else if k.await(r, q.done, q) {
-		if p := q.progress(); p.err != nil {
-			e.refuseRequest(w, p.err, f)
-		} else {
-			writeJSON(w, http.StatusOK, f.whole(p))
-		}
+		e.streamEvents(w, r, q, k, f, record)
+		return
 	}
-	meters.record(q.stream, q.progress())
+	if !k.await(r, q.done, q) {
+		return
+	}
+	p := q.progress()
+	if p.err != nil {
+		e.refuseRequest(w, p.err, f)
+		return
+	}
+	record()
+	writeJSON(w, http.StatusOK, f.whole(p))
 }
 
 func (e *Engine) refuseRequest(w http.ResponseWriter, err error, f format) {
@@ -133,7 +140,8 @@ func (k *rank) await(r *http.Request, c <-chan struct{}, q *request) bool {
 	}
 }
 
-func (e *Engine) streamEvents(w http.ResponseWriter, r *http.Request, q *request, k *rank, f format) {
+// streamEvents answers as the output comes. It calls over before the last event leaves.
+func (e *Engine) streamEvents(w http.ResponseWriter, r *http.Request, q *request, k *rank, f format, over func()) {
 	out := http.NewResponseController(w)
 	for sent, started := 0, false; ; {
 		if !k.await(r, q.updated, q) {
@@ -153,6 +161,9 @@ func (e *Engine) streamEvents(w http.ResponseWriter, r *http.Request, q *request
 		if !started {
 			w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 			started = true
+		}
+		if p.reason != nil {
+			over()
 		}
 		for _, event := range f.events(p, sent) {
 			writeEvent(w, event)

@@ -42,6 +42,7 @@ type rank struct {
 	pins    []pin
 	count   counters
 	shownAt time.Duration
+	after   []func() // run by the next publish
 }
 
 func newRank(cfg *Config, index int, clock Clock) *rank {
@@ -74,7 +75,11 @@ func (k *rank) post(f func()) bool {
 // ask runs f on the rank's goroutine and waits for its answer or the end of ctx.
 func (k *rank) ask(ctx context.Context, f func() error) error {
 	answer := make(chan error, 1)
-	if !k.post(func() { answer <- f() }) {
+	run := func() {
+		err := f()
+		k.later(func() { answer <- err })
+	}
+	if !k.post(run) {
 		return ErrStopped
 	}
 	select {
@@ -167,8 +172,13 @@ func (k *rank) shut() {
 	for _, q := range k.all() {
 		q.end(nil, ErrStopped, k.now)
 	}
+	k.publish()
 	close(k.stopped)
 }
+
+// later runs f once the state it is the result of is published, so that nobody hears of an end and
+// then reads Stats from before it.
+func (k *rank) later(f func()) { k.after = append(k.after, f) }
 
 // all is every request the rank knows.
 func (k *rank) all() []*request {

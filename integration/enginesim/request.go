@@ -66,7 +66,8 @@ func (q *request) reserve() int {
 	return min(max(q.maxNew-q.generated(), 0), clip)
 }
 
-// emit appends one output token at virtual time now and reports whether it was the last.
+// emit appends one output token at virtual time now and reports whether it was the last. The last
+// one is told together with the end.
 func (q *request) emit(seed uint64, now time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -75,8 +76,11 @@ func (q *request) emit(seed uint64, now time.Duration) bool {
 	if len(q.output) == 1 {
 		q.first = now
 	}
+	if len(q.output) >= q.limit {
+		return true
+	}
 	q.signal()
-	return len(q.output) >= q.limit
+	return false
 }
 
 // end publishes the result. Only the first call counts.

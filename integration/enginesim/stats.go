@@ -61,8 +61,16 @@ func (k *rank) snapshot() *Snapshot {
 	return s
 }
 
-// publish makes the state visible to Stats and to the live endpoints.
-func (k *rank) publish() { k.live.Store(k.snapshot()) }
+// publish makes the state visible to Stats and to the live endpoints, and then tells those who wait
+// for what led to it.
+func (k *rank) publish() {
+	k.live.Store(k.snapshot())
+	told := k.after
+	k.after = nil
+	for _, f := range told {
+		f()
+	}
+}
 
 // refresh makes the state visible to the gauges of /metrics, as the real scheduler does when it
 // logs: at a prefill, every 40 decode steps, and every 30 s when idle.

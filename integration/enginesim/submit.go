@@ -53,7 +53,7 @@ func (e *Engine) route(ranks []*rank, q *request, dpRank int) (*rank, error) {
 // enqueue runs on the rank's goroutine.
 func (k *rank) enqueue(q *request) {
 	if err := k.attach(q); err != nil {
-		q.end(nil, err, k.now)
+		k.later(func() { q.end(nil, err, k.now) })
 		return
 	}
 	if k.cfg.CloseMode == CloseForgets {
