@@ -22,6 +22,10 @@ var (
 	ErrAddressTaken = errors.New("another node has that address")
 	// ErrOldNode: the node cannot apply the commands that the cluster writes.
 	ErrOldNode = errors.New("the node runs an older kvgate than the cluster needs")
+	// ErrWrongNode: another node than the one named answers at the address.
+	ErrWrongNode = errors.New("another node answers there")
+	// ErrNotTransferred: leadership stays where it was.
+	ErrNotTransferred = errors.New("leadership was not handed over")
 )
 
 // memberTimeout bounds one change of the membership.
@@ -54,18 +58,10 @@ func (r *Replica) voters() (n int) {
 	return n
 }
 
-// onLeader has the leader run a change of the membership.
-func (r *Replica) onLeader(ctx context.Context, fn func() error) error {
-	if _, err := r.lead(ctx); err != nil {
-		return err
-	}
-	return fn()
-}
-
 // AddNode adds a node as a non-voter; the leader makes it a voter once it has caught up. Adding a
-// member again, with the same address or a new one, does no harm. Only the leader can.
+// member again, with the same address or a new one, does no harm. It works on any node.
 func (r *Replica) AddNode(ctx context.Context, id, addr string) error {
-	return r.onLeader(ctx, func() error { return r.add(id, addr) })
+	return r.change(ctx, &fsmpb.ChangeRequest{Kind: &fsmpb.ChangeRequest_Add{Add: &fsmpb.AddNode{NodeId: id, Address: addr}}})
 }
 
 func (r *Replica) add(id, addr string) error {
@@ -83,43 +79,15 @@ func (r *Replica) add(id, addr string) error {
 	return r.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(addr), 0, memberTimeout).Error()
 }
 
-// RemoveNode takes a node out of the cluster. Only the leader can.
+// RemoveNode takes a node out of the cluster. It works on any node.
 func (r *Replica) RemoveNode(ctx context.Context, id string) error {
-	return r.onLeader(ctx, func() error {
-		found, otherVoters := false, 0
-		for _, m := range r.members() {
-			if m.ID == id {
-				found = true
-			} else if m.Voter {
-				otherVoters++
-			}
-		}
-		switch {
-		case !found:
-			return fmt.Errorf("%w: %q", ErrUnknownNode, id)
-		case otherVoters == 0:
-			return fmt.Errorf("%w: node %q", ErrLastVoter, id)
-		}
-		return r.raft.RemoveServer(raft.ServerID(id), 0, memberTimeout).Error()
-	})
+	return r.change(ctx, &fsmpb.ChangeRequest{Kind: &fsmpb.ChangeRequest_Remove{Remove: &fsmpb.RemoveNode{NodeId: id}}})
 }
 
-// TransferLeadership hands leadership to a node, to whichever is most up to date when id is empty.
+// TransferLeadership hands leadership to a node, to whichever voter is most up to date when id is empty.
+// It works on any node.
 func (r *Replica) TransferLeadership(ctx context.Context, id string) error {
-	return r.onLeader(ctx, func() error {
-		if id == "" {
-			return r.raft.LeadershipTransfer().Error()
-		}
-		if id == r.opts.NodeID {
-			return nil
-		}
-		for _, m := range r.members() {
-			if m.ID == id && m.Voter {
-				return r.raft.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(m.Address)).Error()
-			}
-		}
-		return fmt.Errorf("%w: %q is not a voter", ErrUnknownNode, id)
-	})
+	return r.change(ctx, &fsmpb.ChangeRequest{Kind: &fsmpb.ChangeRequest_Transfer{Transfer: &fsmpb.TransferLeadership{NodeId: id}}})
 }
 
 // Join implements the peer service. A node that lost its data must not vote under its old id before it

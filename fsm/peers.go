@@ -37,6 +37,8 @@ type peers struct {
 type described struct {
 	*fsmpb.DescribeResponse
 	at time.Time
+	// lag is how far its applied index was behind what was committed when it was asked.
+	lag uint64
 }
 
 const (
@@ -195,24 +197,25 @@ func (p *peers) common() uint32 {
 }
 
 func (p *peers) look(ctx context.Context, id, addr string) {
+	committed := p.replica.raft.CommitIndex()
 	d, err := p.describe(ctx, addr)
 	if err != nil || d.NodeId != id {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen[id] = described{d, p.replica.now()}
+	p.seen[id] = described{d, p.replica.now(), committed - min(committed, d.AppliedIndex)}
 }
 
 // known returns what a member said lately.
-func (p *peers) known(id string) (*fsmpb.DescribeResponse, bool) {
+func (p *peers) known(id string) (described, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d, ok := p.seen[id]
 	if !ok || p.replica.now().Sub(d.at) > forgetAfter {
-		return nil, false
+		return described{}, false
 	}
-	return d.DescribeResponse, true
+	return d, true
 }
 
 func holderStatus(m *fsmpb.BeatResponse) HolderStatus {

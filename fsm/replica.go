@@ -329,11 +329,7 @@ func (r *Replica) Done() <-chan struct{} { return r.ctx.Done() }
 
 // Close hands leadership over when others can take it, stops everything and marks the disk clean.
 func (r *Replica) Close() error {
-	if r.leading() != nil && r.voters() > 1 {
-		if err := r.raft.LeadershipTransfer().Error(); err != nil {
-			r.log.Warn("leadership was not handed over", "error", err)
-		}
-	}
+	r.HandOver()
 	r.stop(ErrShutdown)
 	return r.release()
 }

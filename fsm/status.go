@@ -41,6 +41,8 @@ type NodeStatus struct {
 	Version      string
 	// APIAddress is the HOST:PORT of the node's public API, empty while unknown.
 	APIAddress string
+	// Lag is how many entries the node was behind when it was last heard; 0 for what is not reachable.
+	Lag uint64
 }
 
 // HolderStatus answers a heartbeat.
@@ -85,8 +87,10 @@ func (r *Replica) addNodes(s *Status) {
 		n := &s.Nodes[i]
 		if n.ID == s.NodeID {
 			n.Reachable, n.AppliedIndex, n.Version, n.APIAddress = true, s.AppliedIndex, s.Version, r.opts.APIAddress
+			n.Lag = s.CommitIndex - min(s.CommitIndex, s.AppliedIndex)
 		} else if d, ok := r.peers.known(n.ID); ok {
 			n.Reachable, n.AppliedIndex, n.Version, n.APIAddress = true, d.AppliedIndex, d.Version, d.ApiAddress
+			n.Lag = d.lag
 		}
 		if n.Voter {
 			voters++

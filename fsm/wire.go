@@ -26,6 +26,12 @@ var failures = []struct {
 	{"read_only", ErrReadOnly},
 	{"timeout", ErrTimeout},
 	{"shutdown", ErrShutdown},
+	{"last_voter", ErrLastVoter},
+	{"unknown_node", ErrUnknownNode},
+	{"address_taken", ErrAddressTaken},
+	{"old_node", ErrOldNode},
+	{"wrong_node", ErrWrongNode},
+	{"not_transferred", ErrNotTransferred},
 }
 
 func encodeFailure(err error) *fsmpb.Failure {
@@ -46,6 +52,15 @@ func encodeFailure(err error) *fsmpb.Failure {
 	return &fsmpb.Failure{Code: "internal", Message: err.Error()}
 }
 
+// relayed is an error of another node, in its words.
+type relayed struct {
+	is   error
+	text string
+}
+
+func (e *relayed) Error() string { return e.text }
+func (e *relayed) Unwrap() error { return e.is }
+
 func decodeFailure(f *fsmpb.Failure) error {
 	switch {
 	case f == nil:
@@ -55,7 +70,7 @@ func decodeFailure(f *fsmpb.Failure) error {
 	}
 	for _, known := range failures {
 		if known.code == f.Code {
-			return fmt.Errorf("%w (said by the leader)", known.err)
+			return &relayed{is: known.err, text: f.Message}
 		}
 	}
 	return errors.New(f.Message)

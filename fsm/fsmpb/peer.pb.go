@@ -1075,6 +1075,289 @@ func (x *JoinResponse) GetClusterId() string {
 	return ""
 }
 
+type ChangeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*ChangeRequest_Add
+	//	*ChangeRequest_Remove
+	//	*ChangeRequest_Transfer
+	Kind          isChangeRequest_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeRequest) Reset() {
+	*x = ChangeRequest{}
+	mi := &file_fsmpb_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeRequest) ProtoMessage() {}
+
+func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
+func (*ChangeRequest) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ChangeRequest) GetKind() isChangeRequest_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *ChangeRequest) GetAdd() *AddNode {
+	if x != nil {
+		if x, ok := x.Kind.(*ChangeRequest_Add); ok {
+			return x.Add
+		}
+	}
+	return nil
+}
+
+func (x *ChangeRequest) GetRemove() *RemoveNode {
+	if x != nil {
+		if x, ok := x.Kind.(*ChangeRequest_Remove); ok {
+			return x.Remove
+		}
+	}
+	return nil
+}
+
+func (x *ChangeRequest) GetTransfer() *TransferLeadership {
+	if x != nil {
+		if x, ok := x.Kind.(*ChangeRequest_Transfer); ok {
+			return x.Transfer
+		}
+	}
+	return nil
+}
+
+type isChangeRequest_Kind interface {
+	isChangeRequest_Kind()
+}
+
+type ChangeRequest_Add struct {
+	Add *AddNode `protobuf:"bytes,1,opt,name=add,proto3,oneof"`
+}
+
+type ChangeRequest_Remove struct {
+	Remove *RemoveNode `protobuf:"bytes,2,opt,name=remove,proto3,oneof"`
+}
+
+type ChangeRequest_Transfer struct {
+	Transfer *TransferLeadership `protobuf:"bytes,3,opt,name=transfer,proto3,oneof"`
+}
+
+func (*ChangeRequest_Add) isChangeRequest_Kind() {}
+
+func (*ChangeRequest_Remove) isChangeRequest_Kind() {}
+
+func (*ChangeRequest_Transfer) isChangeRequest_Kind() {}
+
+type AddNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddNode) Reset() {
+	*x = AddNode{}
+	mi := &file_fsmpb_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddNode) ProtoMessage() {}
+
+func (x *AddNode) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddNode.ProtoReflect.Descriptor instead.
+func (*AddNode) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *AddNode) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *AddNode) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+type RemoveNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNode) Reset() {
+	*x = RemoveNode{}
+	mi := &file_fsmpb_peer_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNode) ProtoMessage() {}
+
+func (x *RemoveNode) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
+func (*RemoveNode) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RemoveNode) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+type TransferLeadership struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty means whichever voter is most up to date.
+	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadership) Reset() {
+	*x = TransferLeadership{}
+	mi := &file_fsmpb_peer_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadership) ProtoMessage() {}
+
+func (x *TransferLeadership) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadership.ProtoReflect.Descriptor instead.
+func (*TransferLeadership) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *TransferLeadership) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+type ChangeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Error         *Failure               `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeResponse) Reset() {
+	*x = ChangeResponse{}
+	mi := &file_fsmpb_peer_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeResponse) ProtoMessage() {}
+
+func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
+func (*ChangeResponse) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ChangeResponse) GetError() *Failure {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
 var File_fsmpb_peer_proto protoreflect.FileDescriptor
 
 const file_fsmpb_peer_proto_rawDesc = "" +
@@ -1156,13 +1439,29 @@ const file_fsmpb_peer_proto_rawDesc = "" +
 	"\x05empty\x18\x04 \x01(\bR\x05empty\"-\n" +
 	"\fJoinResponse\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x01 \x01(\tR\tclusterId2\x97\x02\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\"\xa1\x01\n" +
+	"\rChangeRequest\x12\"\n" +
+	"\x03add\x18\x01 \x01(\v2\x0e.fsmpb.AddNodeH\x00R\x03add\x12+\n" +
+	"\x06remove\x18\x02 \x01(\v2\x11.fsmpb.RemoveNodeH\x00R\x06remove\x127\n" +
+	"\btransfer\x18\x03 \x01(\v2\x19.fsmpb.TransferLeadershipH\x00R\btransferB\x06\n" +
+	"\x04kind\"<\n" +
+	"\aAddNode\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"%\n" +
+	"\n" +
+	"RemoveNode\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"-\n" +
+	"\x12TransferLeadership\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"6\n" +
+	"\x0eChangeResponse\x12$\n" +
+	"\x05error\x18\x01 \x01(\v2\x0e.fsmpb.FailureR\x05error2\xce\x02\n" +
 	"\vPeerService\x12)\n" +
 	"\x02Do\x12\x10.fsmpb.DoRequest\x1a\x11.fsmpb.DoResponse\x12>\n" +
 	"\tReadIndex\x12\x17.fsmpb.ReadIndexRequest\x1a\x18.fsmpb.ReadIndexResponse\x12/\n" +
 	"\x04Beat\x12\x12.fsmpb.BeatRequest\x1a\x13.fsmpb.BeatResponse\x12;\n" +
 	"\bDescribe\x12\x16.fsmpb.DescribeRequest\x1a\x17.fsmpb.DescribeResponse\x12/\n" +
-	"\x04Join\x12\x12.fsmpb.JoinRequest\x1a\x13.fsmpb.JoinResponseB\x12Z\x10kvgate/fsm/fsmpbb\x06proto3"
+	"\x04Join\x12\x12.fsmpb.JoinRequest\x1a\x13.fsmpb.JoinResponse\x125\n" +
+	"\x06Change\x12\x14.fsmpb.ChangeRequest\x1a\x15.fsmpb.ChangeResponseB\x12Z\x10kvgate/fsm/fsmpbb\x06proto3"
 
 var (
 	file_fsmpb_peer_proto_rawDescOnce sync.Once
@@ -1176,53 +1475,64 @@ func file_fsmpb_peer_proto_rawDescGZIP() []byte {
 	return file_fsmpb_peer_proto_rawDescData
 }
 
-var file_fsmpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_fsmpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_fsmpb_peer_proto_goTypes = []any{
-	(*DoRequest)(nil),         // 0: fsmpb.DoRequest
-	(*DoResponse)(nil),        // 1: fsmpb.DoResponse
-	(*Result)(nil),            // 2: fsmpb.Result
-	(*Failure)(nil),           // 3: fsmpb.Failure
-	(*Decision)(nil),          // 4: fsmpb.Decision
-	(*Renewals)(nil),          // 5: fsmpb.Renewals
-	(*Renewal)(nil),           // 6: fsmpb.Renewal
-	(*Metrics)(nil),           // 7: fsmpb.Metrics
-	(*ReadIndexRequest)(nil),  // 8: fsmpb.ReadIndexRequest
-	(*ReadIndexResponse)(nil), // 9: fsmpb.ReadIndexResponse
-	(*BeatRequest)(nil),       // 10: fsmpb.BeatRequest
-	(*BeatResponse)(nil),      // 11: fsmpb.BeatResponse
-	(*DescribeRequest)(nil),   // 12: fsmpb.DescribeRequest
-	(*DescribeResponse)(nil),  // 13: fsmpb.DescribeResponse
-	(*JoinRequest)(nil),       // 14: fsmpb.JoinRequest
-	(*JoinResponse)(nil),      // 15: fsmpb.JoinResponse
-	nil,                       // 16: fsmpb.Metrics.ValuesEntry
-	(*Op)(nil),                // 17: fsmpb.Op
-	(*Settings)(nil),          // 18: fsmpb.Settings
+	(*DoRequest)(nil),          // 0: fsmpb.DoRequest
+	(*DoResponse)(nil),         // 1: fsmpb.DoResponse
+	(*Result)(nil),             // 2: fsmpb.Result
+	(*Failure)(nil),            // 3: fsmpb.Failure
+	(*Decision)(nil),           // 4: fsmpb.Decision
+	(*Renewals)(nil),           // 5: fsmpb.Renewals
+	(*Renewal)(nil),            // 6: fsmpb.Renewal
+	(*Metrics)(nil),            // 7: fsmpb.Metrics
+	(*ReadIndexRequest)(nil),   // 8: fsmpb.ReadIndexRequest
+	(*ReadIndexResponse)(nil),  // 9: fsmpb.ReadIndexResponse
+	(*BeatRequest)(nil),        // 10: fsmpb.BeatRequest
+	(*BeatResponse)(nil),       // 11: fsmpb.BeatResponse
+	(*DescribeRequest)(nil),    // 12: fsmpb.DescribeRequest
+	(*DescribeResponse)(nil),   // 13: fsmpb.DescribeResponse
+	(*JoinRequest)(nil),        // 14: fsmpb.JoinRequest
+	(*JoinResponse)(nil),       // 15: fsmpb.JoinResponse
+	(*ChangeRequest)(nil),      // 16: fsmpb.ChangeRequest
+	(*AddNode)(nil),            // 17: fsmpb.AddNode
+	(*RemoveNode)(nil),         // 18: fsmpb.RemoveNode
+	(*TransferLeadership)(nil), // 19: fsmpb.TransferLeadership
+	(*ChangeResponse)(nil),     // 20: fsmpb.ChangeResponse
+	nil,                        // 21: fsmpb.Metrics.ValuesEntry
+	(*Op)(nil),                 // 22: fsmpb.Op
+	(*Settings)(nil),           // 23: fsmpb.Settings
 }
 var file_fsmpb_peer_proto_depIdxs = []int32{
-	17, // 0: fsmpb.DoRequest.op:type_name -> fsmpb.Op
+	22, // 0: fsmpb.DoRequest.op:type_name -> fsmpb.Op
 	2,  // 1: fsmpb.DoResponse.result:type_name -> fsmpb.Result
 	3,  // 2: fsmpb.Result.error:type_name -> fsmpb.Failure
 	4,  // 3: fsmpb.Result.decision:type_name -> fsmpb.Decision
 	5,  // 4: fsmpb.Result.renewals:type_name -> fsmpb.Renewals
-	18, // 5: fsmpb.Result.settings:type_name -> fsmpb.Settings
+	23, // 5: fsmpb.Result.settings:type_name -> fsmpb.Settings
 	7,  // 6: fsmpb.Result.metrics:type_name -> fsmpb.Metrics
 	6,  // 7: fsmpb.Renewals.leases:type_name -> fsmpb.Renewal
-	16, // 8: fsmpb.Metrics.values:type_name -> fsmpb.Metrics.ValuesEntry
-	0,  // 9: fsmpb.PeerService.Do:input_type -> fsmpb.DoRequest
-	8,  // 10: fsmpb.PeerService.ReadIndex:input_type -> fsmpb.ReadIndexRequest
-	10, // 11: fsmpb.PeerService.Beat:input_type -> fsmpb.BeatRequest
-	12, // 12: fsmpb.PeerService.Describe:input_type -> fsmpb.DescribeRequest
-	14, // 13: fsmpb.PeerService.Join:input_type -> fsmpb.JoinRequest
-	1,  // 14: fsmpb.PeerService.Do:output_type -> fsmpb.DoResponse
-	9,  // 15: fsmpb.PeerService.ReadIndex:output_type -> fsmpb.ReadIndexResponse
-	11, // 16: fsmpb.PeerService.Beat:output_type -> fsmpb.BeatResponse
-	13, // 17: fsmpb.PeerService.Describe:output_type -> fsmpb.DescribeResponse
-	15, // 18: fsmpb.PeerService.Join:output_type -> fsmpb.JoinResponse
-	14, // [14:19] is the sub-list for method output_type
-	9,  // [9:14] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	21, // 8: fsmpb.Metrics.values:type_name -> fsmpb.Metrics.ValuesEntry
+	17, // 9: fsmpb.ChangeRequest.add:type_name -> fsmpb.AddNode
+	18, // 10: fsmpb.ChangeRequest.remove:type_name -> fsmpb.RemoveNode
+	19, // 11: fsmpb.ChangeRequest.transfer:type_name -> fsmpb.TransferLeadership
+	3,  // 12: fsmpb.ChangeResponse.error:type_name -> fsmpb.Failure
+	0,  // 13: fsmpb.PeerService.Do:input_type -> fsmpb.DoRequest
+	8,  // 14: fsmpb.PeerService.ReadIndex:input_type -> fsmpb.ReadIndexRequest
+	10, // 15: fsmpb.PeerService.Beat:input_type -> fsmpb.BeatRequest
+	12, // 16: fsmpb.PeerService.Describe:input_type -> fsmpb.DescribeRequest
+	14, // 17: fsmpb.PeerService.Join:input_type -> fsmpb.JoinRequest
+	16, // 18: fsmpb.PeerService.Change:input_type -> fsmpb.ChangeRequest
+	1,  // 19: fsmpb.PeerService.Do:output_type -> fsmpb.DoResponse
+	9,  // 20: fsmpb.PeerService.ReadIndex:output_type -> fsmpb.ReadIndexResponse
+	11, // 21: fsmpb.PeerService.Beat:output_type -> fsmpb.BeatResponse
+	13, // 22: fsmpb.PeerService.Describe:output_type -> fsmpb.DescribeResponse
+	15, // 23: fsmpb.PeerService.Join:output_type -> fsmpb.JoinResponse
+	20, // 24: fsmpb.PeerService.Change:output_type -> fsmpb.ChangeResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_fsmpb_peer_proto_init() }
@@ -1240,13 +1550,18 @@ func file_fsmpb_peer_proto_init() {
 		(*Result_Metrics)(nil),
 		(*Result_Text)(nil),
 	}
+	file_fsmpb_peer_proto_msgTypes[16].OneofWrappers = []any{
+		(*ChangeRequest_Add)(nil),
+		(*ChangeRequest_Remove)(nil),
+		(*ChangeRequest_Transfer)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsmpb_peer_proto_rawDesc), len(file_fsmpb_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

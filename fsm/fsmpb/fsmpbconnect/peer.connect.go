@@ -44,6 +44,8 @@ const (
 	PeerServiceDescribeProcedure = "/fsmpb.PeerService/Describe"
 	// PeerServiceJoinProcedure is the fully-qualified name of the PeerService's Join RPC.
 	PeerServiceJoinProcedure = "/fsmpb.PeerService/Join"
+	// PeerServiceChangeProcedure is the fully-qualified name of the PeerService's Change RPC.
+	PeerServiceChangeProcedure = "/fsmpb.PeerService/Change"
 )
 
 // PeerServiceClient is a client for the fsmpb.PeerService service.
@@ -58,6 +60,8 @@ type PeerServiceClient interface {
 	Describe(context.Context, *connect.Request[fsmpb.DescribeRequest]) (*connect.Response[fsmpb.DescribeResponse], error)
 	// Join asks to be added to the cluster.
 	Join(context.Context, *connect.Request[fsmpb.JoinRequest]) (*connect.Response[fsmpb.JoinResponse], error)
+	// Change changes the membership, or who leads. A node that does not lead refuses; it never forwards.
+	Change(context.Context, *connect.Request[fsmpb.ChangeRequest]) (*connect.Response[fsmpb.ChangeResponse], error)
 }
 
 // NewPeerServiceClient constructs a client for the fsmpb.PeerService service. By default, it uses
@@ -101,6 +105,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Join")),
 			connect.WithClientOptions(opts...),
 		),
+		change: connect.NewClient[fsmpb.ChangeRequest, fsmpb.ChangeResponse](
+			httpClient,
+			baseURL+PeerServiceChangeProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Change")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -111,6 +121,7 @@ type peerServiceClient struct {
 	beat      *connect.Client[fsmpb.BeatRequest, fsmpb.BeatResponse]
 	describe  *connect.Client[fsmpb.DescribeRequest, fsmpb.DescribeResponse]
 	join      *connect.Client[fsmpb.JoinRequest, fsmpb.JoinResponse]
+	change    *connect.Client[fsmpb.ChangeRequest, fsmpb.ChangeResponse]
 }
 
 // Do calls fsmpb.PeerService.Do.
@@ -138,6 +149,11 @@ func (c *peerServiceClient) Join(ctx context.Context, req *connect.Request[fsmpb
 	return c.join.CallUnary(ctx, req)
 }
 
+// Change calls fsmpb.PeerService.Change.
+func (c *peerServiceClient) Change(ctx context.Context, req *connect.Request[fsmpb.ChangeRequest]) (*connect.Response[fsmpb.ChangeResponse], error) {
+	return c.change.CallUnary(ctx, req)
+}
+
 // PeerServiceHandler is an implementation of the fsmpb.PeerService service.
 type PeerServiceHandler interface {
 	// Do decides one operation on the leader. An Acquire blocks until its ticket is decided.
@@ -150,6 +166,8 @@ type PeerServiceHandler interface {
 	Describe(context.Context, *connect.Request[fsmpb.DescribeRequest]) (*connect.Response[fsmpb.DescribeResponse], error)
 	// Join asks to be added to the cluster.
 	Join(context.Context, *connect.Request[fsmpb.JoinRequest]) (*connect.Response[fsmpb.JoinResponse], error)
+	// Change changes the membership, or who leads. A node that does not lead refuses; it never forwards.
+	Change(context.Context, *connect.Request[fsmpb.ChangeRequest]) (*connect.Response[fsmpb.ChangeResponse], error)
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -189,6 +207,12 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Join")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceChangeHandler := connect.NewUnaryHandler(
+		PeerServiceChangeProcedure,
+		svc.Change,
+		connect.WithSchema(peerServiceMethods.ByName("Change")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/fsmpb.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case PeerServiceDoProcedure:
@@ -201,6 +225,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceDescribeHandler.ServeHTTP(w, r)
 		case PeerServiceJoinProcedure:
 			peerServiceJoinHandler.ServeHTTP(w, r)
+		case PeerServiceChangeProcedure:
+			peerServiceChangeHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -228,4 +254,8 @@ func (UnimplementedPeerServiceHandler) Describe(context.Context, *connect.Reques
 
 func (UnimplementedPeerServiceHandler) Join(context.Context, *connect.Request[fsmpb.JoinRequest]) (*connect.Response[fsmpb.JoinResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fsmpb.PeerService.Join is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Change(context.Context, *connect.Request[fsmpb.ChangeRequest]) (*connect.Response[fsmpb.ChangeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fsmpb.PeerService.Change is not implemented"))
 }
