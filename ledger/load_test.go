@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,29 @@ func TestLoaderOfNothing(t *testing.T) {
 	rows := image{}
 	rows.apply(l)
 	sameImage(t, rows, imageOf(exported(ledger.New())))
+}
+
+// TestLoaderOrder: rows in reverse give the same order of everything that has one.
+func TestLoaderOrder(t *testing.T) {
+	l := newPool(t, 3)
+	for i := range 8 {
+		acquire(t, l, fmt.Sprint("t", i), 1, "h")
+	}
+	rows := exported(l)
+	slices.Reverse(rows)
+	loader := ledger.NewLoader()
+	for _, c := range rows {
+		loader.Add(c)
+	}
+	again, err := loader.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameRows(t, exported(again), exported(l))
+	l.Reset()
+	l.ReclaimHolder(ledger.DefaultPool, "h", 0)
+	again.ReclaimHolder(ledger.DefaultPool, "h", 0)
+	same(t, "events of the reclaim", again.Events(), l.Events())
 }
 
 // TestChangesLeaveOutWhatCameAndWent: a pair within one batch costs the image no row of a lease.
@@ -102,6 +126,9 @@ func TestPages(t *testing.T) {
 	page, _ := l.Waiters(ledger.DefaultPool, 3, 5)
 	if len(page) != 2 || page[0].Ticket != "t8" || page[0].Position != 3 || page[1].Ticket != "t9" {
 		t.Errorf("waiters from the third on: %+v", page)
+	}
+	if head, _ := l.Waiters(ledger.DefaultPool, -1, 1); len(head) != 1 || head[0].Position != 1 {
+		t.Errorf("waiters from before the head: %+v", head)
 	}
 	if got, _ := l.Leases(ledger.DefaultPool, 0, 9, ledger.LeaseFilter{Session: "none"}); len(got) != 0 {
 		t.Errorf("leases of an unknown session: %+v", got)

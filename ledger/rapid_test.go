@@ -18,7 +18,9 @@ import (
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRun(t)
-		t.Repeat(r.actions())
+		for range 4 { // one Repeat makes about 30 steps: too few for a queue to build up
+			t.Repeat(r.actions())
+		}
 	})
 }
 
@@ -27,11 +29,12 @@ type run struct {
 	led   *ledger.Ledger
 	twin  *ledger.Ledger
 	model *model
-	rows  image
+	// rows and twinRows are what a store would hold that took over every change.
+	rows, twinRows image
 }
 
 func newRun(t *rapid.T) *run {
-	r := &run{led: ledger.New(), twin: ledger.New(), model: newModel(), rows: image{}}
+	r := &run{led: ledger.New(), twin: ledger.New(), model: newModel(), rows: image{}, twinRows: image{}}
 	r.flush(t)
 	r.settings(t, ledger.DefaultPool, []string{"staleness"}, nil, ledger.Settings{Staleness: time.Hour}, func(s *ledger.Settings) {
 		s.Staleness = time.Hour
@@ -56,6 +59,7 @@ func (r *run) actions() map[string]func(*rapid.T) {
 		"advance1":  r.advance,
 		"advance2":  r.advance,
 		"reconcile": r.round,
+		"recover":   r.recover,
 		"settings":  r.patch,
 		"delete":    r.deletePool,
 		"drain":     r.drain,
@@ -215,6 +219,20 @@ func (r *run) advance(t *rapid.T) {
 	}
 }
 
+// recover brings the default pool back to where queues form.
+func (r *run) recover(t *rapid.T) {
+	names := []string{"admission", "headroom", "pressureThreshold"}
+	r.settings(t, ledger.DefaultPool, nil, names, ledger.Settings{}, func(s *ledger.Settings) {
+		defaults := ledger.DefaultSettings()
+		for _, name := range names {
+			copySetting(s, &defaults, name)
+		}
+	})
+	r.reconcile(t, ledger.DefaultPool, ledger.Round{Fresh: true, Engines: []ledger.Engine{
+		{URL: "http://a:1", Healthy: true, Capacity: 100, Pressure: draw(t, "pressure", 0, 0, 0.5)},
+	}})
+}
+
 func (r *run) round(t *rapid.T) {
 	round := ledger.Round{
 		Fresh: rapid.IntRange(0, 4).Draw(t, "fresh") > 0, Degrade: rapid.IntRange(0, 9).Draw(t, "degrade") == 0,
@@ -309,7 +327,7 @@ func (r *run) settings(t *rapid.T, pool string, fields, clear []string, set ledg
 }
 
 func (r *run) deletePool(t *rapid.T) {
-	pool := draw(t, "pool", "absent", "b", "b", "b", ledger.DefaultPool)
+	pool := draw(t, "pool", "absent", "b", "b", "b", "b", "b", "b", ledger.DefaultPool)
 	got, _ := r.both(t, func(l *ledger.Ledger) (any, error) { return l.DeletePool(pool), nil })
 	same(t, "deleted", got, r.model.DeletePool(pool))
 }
@@ -365,10 +383,13 @@ func (r *run) reload(t *rapid.T) {
 // flush takes over the changes into the image and forgets what was collected.
 func (r *run) flush(t *rapid.T) {
 	r.rows.apply(r.led)
+	r.twinRows.apply(r.twin)
 	for _, l := range []*ledger.Ledger{r.led, r.twin} {
 		l.Reset()
 	}
-	sameImage(t, r.rows, imageOf(exported(r.led)))
+	want := imageOf(exported(r.led))
+	sameImage(t, r.rows, want)
+	sameImage(t, r.twinRows, want)
 	r.model.decisions = nil
 }
 
