@@ -24,8 +24,10 @@ type Options struct {
 	RaftListen, RaftAdvertise string
 	// APIAddress is the HOST:PORT of this node's public API, for other nodes to hint at.
 	APIAddress string
-	// ServerTLS and ClientTLS secure the traffic between nodes; both or none.
-	ServerTLS, ClientTLS *tls.Config
+	// ServerTLS and ClientTLS secure the traffic between nodes; both or none. ClientTLS is asked at every
+	// dial, with the host that is dialled.
+	ServerTLS *tls.Config
+	ClientTLS func(serverName string) *tls.Config
 	// Bootstrap makes the initial cluster when the directory holds none: this node alone, or Peers.
 	Bootstrap bool
 	Peers     []raft.Server

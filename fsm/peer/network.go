@@ -11,7 +11,11 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"golang.org/x/time/rate"
 )
+
+// warnEvery is how often a connection that cannot be made secure is worth a line.
+const warnEvery = 5 * time.Second
 
 // Options configure a Network.
 type Options struct {
@@ -22,9 +26,11 @@ type Options struct {
 	Advertise string
 	// Self says who this node is. It is asked at every handshake and must not block.
 	Self func() Identity
-	// ServerTLS and ClientTLS secure the connections; nil means plain TCP. Both or none.
-	ServerTLS, ClientTLS *tls.Config
-	Log                  *slog.Logger
+	// ServerTLS and ClientTLS secure the connections; nil means plain TCP. Both or none. ClientTLS is asked
+	// at every dial, with the host that is dialled.
+	ServerTLS *tls.Config
+	ClientTLS func(serverName string) *tls.Config
+	Log       *slog.Logger
 }
 
 // Network is one listener shared by raft and the calls between nodes. It runs until Close.
@@ -35,6 +41,8 @@ type Network struct {
 	dialer   net.Dialer
 	raft     *port
 	calls    *port
+	// warn keeps a certificate that nobody accepts from writing a line per dial.
+	warn rate.Sometimes
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -53,7 +61,7 @@ func Listen(opts Options) (*Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for other nodes: %w", err)
 	}
-	n := &Network{opts: opts, listener: l, address: address(opts.Advertise)}
+	n := &Network{opts: opts, listener: l, address: address(opts.Advertise), warn: rate.Sometimes{Interval: warnEvery}}
 	if _, port, err := net.SplitHostPort(opts.Advertise); err != nil || port == "0" {
 		n.address = address(l.Addr().String())
 	}
@@ -111,12 +119,14 @@ func (n *Network) accept() {
 
 func (n *Network) sort(conn net.Conn) {
 	defer n.done.Done()
-	stop := context.AfterFunc(n.ctx, func() { _ = conn.Close() })
+	plain := conn
+	stop := context.AfterFunc(n.ctx, func() { _ = plain.Close() })
 	from := conn.RemoteAddr().String()
-	if n.opts.ServerTLS != nil {
-		conn = tls.Server(conn, n.opts.ServerTLS)
+	var kind Kind
+	conn, err := n.secureServer(n.ctx, conn)
+	if err == nil {
+		kind, err = welcome(conn, n.opts.Self())
 	}
-	kind, err := welcome(conn, n.opts.Self())
 	stop()
 	if err != nil {
 		n.opts.Log.Warn("connection of another node refused", "from", from, "error", err)
@@ -142,26 +152,23 @@ func (n *Network) dial(ctx context.Context, addr string, kind Kind, timeout time
 	if err != nil {
 		return nil, err
 	}
-	if n.opts.ClientTLS != nil {
-		conn = tls.Client(conn, n.clientTLS(addr))
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	_, err = greet(conn, kind, n.opts.Self(), timeout)
-	if !stop() && err == nil {
-		err = ctx.Err()
+	secure, err := n.secureClient(ctx, conn, addr)
+	if err == nil {
+		stop := context.AfterFunc(ctx, func() { _ = secure.SetDeadline(time.Unix(1, 0)) })
+		_, err = greet(secure, kind, n.opts.Self(), timeout)
+		// A server says only now what it thinks of the certificate shown to it.
+		err = insecure(err)
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
 	}
 	if err != nil {
+		if errors.Is(err, ErrInsecure) {
+			n.warn.Do(func() { n.opts.Log.Warn("no secure connection to another node", "to", addr, "error", err) })
+		}
 		return nil, errors.Join(fmt.Errorf("greet %s: %w", addr, err), conn.Close())
 	}
-	return conn, nil
-}
-
-func (n *Network) clientTLS(addr string) *tls.Config {
-	c := n.opts.ClientTLS.Clone()
-	if host, _, err := net.SplitHostPort(addr); err == nil && c.ServerName == "" {
-		c.ServerName = host
-	}
-	return c
+	return secure, nil
 }
 
 // Raft returns raft's part of the network.

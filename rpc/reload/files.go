@@ -1,0 +1,117 @@
+package reload
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options of [Open].
+type Options struct {
+	// Every is how long content counts as current without a look at the files; 0 means look every time.
+	Every time.Duration
+	// Log gets one line per change, used or not. Default slog.Default.
+	Log *slog.Logger
+	// Now is the clock of Every. Default time.Now.
+	Now func() time.Time
+}
+
+// Files is the parsed content of one or more files that belong together, such as a certificate and its
+// key. It is safe for concurrent use.
+type Files[T any] struct {
+	paths []string
+	parse func(contents [][]byte) (T, error)
+	opts  Options
+	value atomic.Pointer[T]
+
+	// mu guards looked and seen; whoever does not get it uses the content at hand.
+	mu     sync.Mutex
+	looked time.Time
+	seen   []stamp
+}
+
+// stamp tells one version of a file from another. A file that is not there has the zero stamp.
+type stamp struct {
+	modified time.Time
+	size     int64
+}
+
+// Open reads and parses the files. parse gets one content per path; its errors must not quote secrets.
+func Open[T any](parse func([][]byte) (T, error), opts Options, paths ...string) (*Files[T], error) {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	f := &Files[T]{paths: paths, parse: parse, opts: opts, looked: opts.Now(), seen: stamps(paths)}
+	value, err := f.read()
+	if err != nil {
+		return nil, err
+	}
+	f.value.Store(&value)
+	return f, nil
+}
+
+// Get returns the newest content that could be used.
+func (f *Files[T]) Get() T {
+	if f.mu.TryLock() {
+		f.look()
+		f.mu.Unlock()
+	}
+	return *f.value.Load()
+}
+
+// look reads the files again when they have changed. The stamps are taken before the content, so that a
+// change in between is seen the next time.
+func (f *Files[T]) look() {
+	now := f.opts.Now()
+	if now.Sub(f.looked) < f.opts.Every {
+		return
+	}
+	f.looked = now
+	seen := stamps(f.paths)
+	if slices.EqualFunc(seen, f.seen, stamp.equal) {
+		return
+	}
+	f.seen = seen
+	value, err := f.read()
+	if err != nil {
+		f.opts.Log.Error("a changed file cannot be used, its previous content stays in force", "error", err)
+		return
+	}
+	f.value.Store(&value)
+	f.opts.Log.Info("file read again", "path", strings.Join(f.paths, ","))
+}
+
+func (f *Files[T]) read() (value T, err error) {
+	contents := make([][]byte, len(f.paths))
+	for i, path := range f.paths {
+		if contents[i], err = os.ReadFile(path); err != nil {
+			return value, err
+		}
+	}
+	if value, err = f.parse(contents); err != nil {
+		return value, fmt.Errorf("%s: %w", strings.Join(f.paths, ", "), err)
+	}
+	return value, nil
+}
+
+func (s stamp) equal(other stamp) bool {
+	return s.size == other.size && s.modified.Equal(other.modified)
+}
+
+func stamps(paths []string) []stamp {
+	out := make([]stamp, len(paths))
+	for i, path := range paths {
+		if info, err := os.Stat(path); err == nil {
+			out[i] = stamp{info.ModTime(), info.Size()}
+		}
+	}
+	return out
+}
