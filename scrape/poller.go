@@ -3,15 +3,11 @@ package scrape
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"kvgate/ledger"
 )
@@ -27,10 +23,6 @@ type fetcher interface {
 	Router(ctx context.Context, router, model string) (Discovery, error)
 	Scrape(ctx context.Context, url string, info Info, ask bool) (Sample, error)
 }
-
-// emptyRounds is how many rounds in a row a router must list no workers before it is believed: a router
-// that just restarted has none for a moment.
-const emptyRounds = 2
 
 // Status is what a poller knows of itself, for this node's metrics.
 type Status struct {
@@ -71,9 +63,10 @@ func sourceOf(s *ledger.Settings) source {
 // Poller polls the engines of one pool. Run owns all fields but settings and status.
 //
 // A round starts a discovery and a scrape of every known engine that has none in flight, then waits for
-// those, at most until shortly before the next round is due. What did not come back by then is not
-// waited for again: the engine keeps its last good sample until its scrape is older than poll_timeout,
-// and is unhealthy from then on. So engines that hang delay nobody, and none is ever scraped twice at once.
+// those, at most until shortly before the next round is due; for what did not answer the last time, only
+// a quarter of the poll interval. What did not come back by then is not waited for again: the engine
+// keeps its last good sample until its scrape is older than poll_timeout, and is unhealthy from then on.
+// So engines that hang delay nobody for long, and none is ever scraped twice at once.
 type Poller struct {
 	pool     string
 	fetch    fetcher
@@ -94,6 +87,7 @@ type Poller struct {
 	lists    chan discoveryResult
 	workers  sync.WaitGroup
 	waiting  int  // scrapes of this round still out
+	suspects int  // those of them whose engine did not answer the last time
 	asking   bool // a discovery is out
 	askRound uint64
 
@@ -149,7 +143,8 @@ func (p *Poller) Run(ctx context.Context, known []ledger.Engine) {
 	for ctx.Err() == nil {
 		start := time.Now()
 		p.begin(ctx)
-		p.await(ctx, start.Add(p.set.PollInterval*9/10), func() bool { return p.waiting == 0 && (!p.asking || p.askRound != p.round) })
+		p.await(ctx, start.Add(p.set.PollInterval/4), p.complete)
+		p.await(ctx, start.Add(p.set.PollInterval*9/10), p.goodEnough)
 		if ctx.Err() != nil {
 			return
 		}
@@ -179,6 +174,16 @@ func (p *Poller) await(ctx context.Context, deadline time.Time, done func() bool
 	}
 }
 
+// complete: everything that this round started came back.
+func (p *Poller) complete() bool {
+	return p.waiting == 0 && (!p.asking || p.askRound != p.round)
+}
+
+// goodEnough: everything did that may be expected to.
+func (p *Poller) goodEnough() bool {
+	return p.waiting == p.suspects && (!p.asking || p.askRound != p.round || p.listErr != nil)
+}
+
 // adopt takes over settings. Other routers or engines mean a new start; what is known of an engine that
 // stays is kept.
 func (p *Poller) adopt(s ledger.Settings) {
@@ -203,7 +208,7 @@ func (p *Poller) remember(known []ledger.Engine) {
 func (p *Poller) begin(ctx context.Context) {
 	p.adopt(*p.settings.Load())
 	p.round++
-	p.waiting = 0
+	p.waiting, p.suspects = 0, 0
 	if p.set.RouterURL == "" {
 		p.takeList(ctx, Static(p.set.EngineURLs), nil)
 	} else {
@@ -244,6 +249,9 @@ func (p *Poller) launch(ctx context.Context, t *track) {
 	now := time.Now()
 	t.inFlight, t.round, t.launched = true, p.round, now
 	p.waiting++
+	if t.suspect = errors.Is(t.err, ErrUnreachable); t.suspect {
+		p.suspects++
+	}
 	url, info, timeout := t.listed.URL, t.sample.Info, p.set.PollTimeout
 	ask := t.askedAt.IsZero() || now.Sub(t.askedAt) >= askAgain
 	p.workers.Go(func() {
@@ -271,6 +279,9 @@ func (p *Poller) takeSample(r scrapeResult) {
 	}
 	if t.round == p.round {
 		p.waiting--
+		if t.suspect {
+			p.suspects--
+		}
 	}
 	t.take(r.sample, r.err, r.at)
 	if !t.present {
@@ -286,165 +297,6 @@ func (p *Poller) takeSample(r scrapeResult) {
 		p.status.ScrapeErrors++
 		p.mu.Unlock()
 	}
-}
-
-// takeList folds in an answer of the router, or the static list.
-func (p *Poller) takeList(ctx context.Context, found Discovery, err error) {
-	p.noteListError(err)
-	if err != nil {
-		p.empty = 0
-		p.fallBack(ctx)
-		return
-	}
-	p.routerSaid = p.routerSaid || found.Source != SourceStatic
-	p.noteUnsupported(found.Unsupported)
-	if len(found.Engines) == 0 {
-		p.empty++
-		p.emptyWhy = emptyReason(found, p.set.ModelID)
-		if p.empty < emptyRounds {
-			return
-		}
-	} else {
-		p.empty = 0
-	}
-	p.listedAt, p.fallback = time.Now(), false
-	p.enlist(ctx, found)
-}
-
-// fallBack takes the static list in place of a router that never answered or has been silent for too long.
-func (p *Poller) fallBack(ctx context.Context) {
-	nothing := p.listErr != nil && p.listedAt.IsZero() && len(p.engines) == 0
-	if len(p.set.EngineURLs) > 0 && (nothing || p.listTooOld(time.Now())) {
-		p.fallback = true
-		p.enlist(ctx, Static(p.set.EngineURLs))
-	}
-}
-
-func emptyReason(d Discovery, model string) string {
-	switch {
-	case len(d.Unsupported) > 0:
-		return fmt.Sprintf("%s lists no workers that can be scraped over HTTP", d.Source)
-	case d.Others > 0:
-		return fmt.Sprintf("%s lists no workers of model %s", d.Source, model)
-	}
-	return d.Source + " lists no workers"
-}
-
-// listTooOld: the router has been silent for longer than the staleness bound.
-func (p *Poller) listTooOld(now time.Time) bool {
-	since := p.listedAt
-	if since.IsZero() {
-		since = p.started
-	}
-	return p.set.RouterURL != "" && now.Sub(since) > p.set.Staleness
-}
-
-// enlist makes the list the known set and scrapes who is new in it.
-func (p *Poller) enlist(ctx context.Context, found Discovery) {
-	if found.Source != p.listSource {
-		p.log.Info("engines are listed by another source", slog.String("source", found.Source), slog.String("before", p.listSource))
-		p.listSource = found.Source
-	}
-	listed := make(map[string]bool, len(found.Engines))
-	for _, l := range found.Engines {
-		listed[l.URL] = true
-		t := p.engines[l.URL]
-		if t == nil {
-			t = &track{}
-			p.engines[l.URL] = t
-		}
-		if !t.present {
-			p.log.Info("engine joined", slog.String("engine", l.URL))
-		}
-		t.listed, t.present = l, true
-	}
-	for url, t := range p.engines {
-		if !listed[url] {
-			p.drop(url, t)
-		}
-	}
-	p.launchAll(ctx)
-}
-
-// drop forgets an engine. While a scrape of it is out the entry stays: should the engine come back
-// meanwhile, it must not be scraped twice at once.
-func (p *Poller) drop(url string, t *track) {
-	if t.present {
-		p.log.Info("engine left", slog.String("engine", url))
-	}
-	if t.inFlight {
-		t.present = false
-	} else {
-		delete(p.engines, url)
-	}
-}
-
-func (p *Poller) noteListError(err error) {
-	if (err == nil) != (p.listErr == nil) || err != nil && err.Error() != p.listErr.Error() {
-		if err != nil {
-			p.log.Warn("router gives no list of engines", slog.String("router", p.set.RouterURL), slog.Any("err", err))
-		} else {
-			p.log.Info("router lists engines again", slog.String("router", p.set.RouterURL))
-		}
-	}
-	p.listErr = err
-}
-
-func (p *Poller) noteUnsupported(urls []string) {
-	for _, u := range urls {
-		if !p.unsupported[u] && len(p.unsupported) < MaxWorkers {
-			p.unsupported[u] = true
-			p.log.Warn("worker cannot be scraped: only http and https are supported", slog.String("worker", u))
-		}
-	}
-}
-
-// compose writes down what this round saw.
-func (p *Poller) compose(now time.Time) ledger.Round {
-	r := ledger.Round{Discovery: p.listSource}
-	for _, t := range p.engines {
-		if t.present {
-			r.Engines = append(r.Engines, t.engine(p.set.PollTimeout, now))
-		}
-	}
-	slices.SortFunc(r.Engines, func(a, b ledger.Engine) int { return strings.Compare(a.URL, b.URL) })
-	switch {
-	case p.empty >= emptyRounds:
-		r.Fresh, r.Degrade, r.Reason, r.Engines = true, true, p.emptyWhy, nil
-	case !p.fallback && p.listTooOld(now):
-		r.Degrade, r.Reason = true, p.silence()
-	default:
-		// A router's answer counts only with news of an engine: engines that all hang still rest on
-		// samples of before.
-		r.Fresh = len(r.Engines) > 0 && (p.answered > 0 || p.routerSaid && p.settled > 0)
-		if !r.Fresh {
-			r.Reason = p.nothing(len(r.Engines))
-		}
-	}
-	return r
-}
-
-func (p *Poller) silence() string {
-	why := "no answer yet"
-	switch {
-	case p.listErr != nil:
-		why = p.listErr.Error()
-	case p.empty > 0:
-		why = p.emptyWhy
-	}
-	return clip(fmt.Sprintf("the router's list is older than %s: %s", p.set.Staleness, why))
-}
-
-func (p *Poller) nothing(engines int) string {
-	switch {
-	case p.listErr != nil:
-		return clip("neither router nor engines answered: " + p.listErr.Error())
-	case p.empty > 0 && engines == 0:
-		return p.emptyWhy + ", for the first time"
-	case engines == 0:
-		return "no engines known yet"
-	}
-	return "no engine answered"
 }
 
 // close ends a round: it writes down, logs changes and proposes.
@@ -499,79 +351,8 @@ func (p *Poller) logHealth(engines []ledger.Engine) int {
 	return n
 }
 
-// propose hands a round over unless it says nothing new.
-func (p *Poller) propose(ctx context.Context, r ledger.Round, now time.Time) error {
-	if !p.worth(&r, now) {
-		if r.Fresh {
-			p.repeats++
-		}
-		p.count(func(s *Status) { s.Suppressed++ })
-		return nil
-	}
-	if r.Fresh {
-		r.Repeats = p.repeats
-	}
-	proposing, cancel := context.WithTimeout(ctx, p.set.PollInterval)
-	defer cancel()
-	err := p.proposer.Reconcile(proposing, p.pool, r)
-	p.noteProposal(err)
-	if err != nil {
-		// Nobody knows whether it was applied: the next round is proposed whatever it says.
-		p.last = nil
-		return fmt.Errorf("propose round: %w", err)
-	}
-	p.count(func(s *Status) { s.Proposed++ })
-	p.told = r.Engines
-	p.last, p.lastAt = &r, now
-	if r.Fresh {
-		p.repeats = 0
-	}
-	return nil
-}
-
-// worth: a snapshot is worth proposing when it reads otherwise than the last proposed one, or when that
-// one has aged a third of the staleness bound. A round without any answer only carries error texts.
-func (p *Poller) worth(r *ledger.Round, now time.Time) bool {
-	if !r.Fresh && !r.Degrade {
-		return !sameErrors(p.told, r.Engines) && len(r.Engines) > 0
-	}
-	return p.last == nil || !sameRound(p.last, r) || now.Sub(p.lastAt) >= p.set.Staleness/3
-}
-
-func (p *Poller) noteProposal(err error) {
-	said := ""
-	if err != nil {
-		said = err.Error()
-	}
-	if said != p.lastSaid && err != nil {
-		p.log.Warn("round was not taken", slog.Any("err", err))
-	}
-	p.lastSaid = said
-}
-
 func (p *Poller) count(f func(*Status)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f(&p.status)
-}
-
-// slots bounds how many scrapes work at once.
-type slots struct {
-	sem *semaphore.Weighted
-	// hold is how long a scrape that hangs keeps others out.
-	hold time.Duration
-}
-
-// do runs f in a slot. After hold the slot goes to the next although f still runs: what runs so long is
-// waiting for an engine, and takes neither processor nor much memory. The error is ctx's.
-func (s *slots) do(ctx context.Context, f func()) error {
-	if err := s.sem.Acquire(ctx, 1); err != nil {
-		return err
-	}
-	free := sync.OnceFunc(func() { s.sem.Release(1) })
-	timer := time.AfterFunc(s.hold, free)
-	defer free()
-	defer timer.Stop()
-	f()
-	return nil
 }

@@ -1,8 +1,13 @@
 package scrape
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"math"
 	"slices"
+	"strings"
+	"time"
 
 	"kvgate/ledger"
 )
@@ -26,4 +31,102 @@ func coarse(e ledger.Engine) ledger.Engine {
 // sameErrors reports whether two rounds say the same of each engine's trouble.
 func sameErrors(a, b []ledger.Engine) bool {
 	return slices.EqualFunc(a, b, func(x, y ledger.Engine) bool { return x.URL == y.URL && x.Error == y.Error })
+}
+
+// compose writes down what this round saw.
+func (p *Poller) compose(now time.Time) ledger.Round {
+	r := ledger.Round{Discovery: p.listSource}
+	for _, t := range p.engines {
+		if t.present {
+			r.Engines = append(r.Engines, t.engine(p.set.PollTimeout, now))
+		}
+	}
+	slices.SortFunc(r.Engines, func(a, b ledger.Engine) int { return strings.Compare(a.URL, b.URL) })
+	switch {
+	case p.empty >= emptyRounds:
+		r.Fresh, r.Degrade, r.Reason, r.Engines = true, true, p.emptyWhy, nil
+	case !p.fallback && p.listTooOld(now):
+		r.Degrade, r.Reason = true, p.silence()
+	default:
+		// A router's answer counts only with news of an engine: engines that all hang still rest on
+		// samples of before.
+		r.Fresh = len(r.Engines) > 0 && (p.answered > 0 || p.routerSaid && p.settled > 0)
+		if !r.Fresh {
+			r.Reason = p.nothing(len(r.Engines))
+		}
+	}
+	return r
+}
+
+func (p *Poller) silence() string {
+	why := "no answer yet"
+	switch {
+	case p.listErr != nil:
+		why = p.listErr.Error()
+	case p.empty > 0:
+		why = p.emptyWhy
+	}
+	return clip(fmt.Sprintf("the router's list is older than %s: %s", p.set.Staleness, why))
+}
+
+func (p *Poller) nothing(engines int) string {
+	switch {
+	case p.listErr != nil:
+		return clip("neither router nor engines answered: " + p.listErr.Error())
+	case p.empty > 0 && engines == 0:
+		return p.emptyWhy + ", for the first time"
+	case engines == 0:
+		return "no engines known yet"
+	}
+	return "no engine answered"
+}
+
+// propose hands a round over unless it says nothing new.
+func (p *Poller) propose(ctx context.Context, r ledger.Round, now time.Time) error {
+	if !p.worth(&r, now) {
+		if r.Fresh {
+			p.repeats++
+		}
+		p.count(func(s *Status) { s.Suppressed++ })
+		return nil
+	}
+	if r.Fresh {
+		r.Repeats = p.repeats
+	}
+	proposing, cancel := context.WithTimeout(ctx, p.set.PollInterval)
+	defer cancel()
+	err := p.proposer.Reconcile(proposing, p.pool, r)
+	p.noteProposal(err)
+	if err != nil {
+		// Nobody knows whether it was applied: the next round is proposed whatever it says.
+		p.last = nil
+		return fmt.Errorf("propose round: %w", err)
+	}
+	p.count(func(s *Status) { s.Proposed++ })
+	p.told = r.Engines
+	p.last, p.lastAt = &r, now
+	if r.Fresh {
+		p.repeats = 0
+	}
+	return nil
+}
+
+// worth: a snapshot is worth proposing when it reads otherwise than the last proposed one, or when that
+// one has aged a third of the staleness bound. A round without any answer only carries error texts.
+func (p *Poller) worth(r *ledger.Round, now time.Time) bool {
+	if !r.Fresh && !r.Degrade {
+		return !sameErrors(p.told, r.Engines) && len(r.Engines) > 0
+	}
+	return p.last == nil || !sameRound(p.last, r) || now.Sub(p.lastAt) >= p.set.Staleness/3
+}
+
+func (p *Poller) noteProposal(err error) {
+	said := ""
+	if err != nil {
+		said = err.Error()
+	}
+	if said != p.lastSaid && err != nil {
+		p.log.Warn("round was not taken", slog.Any("err", err))
+	}
+	p.lastSaid = said
 }

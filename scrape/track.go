@@ -22,6 +22,7 @@ type track struct {
 	inFlight bool
 	round    uint64    // that started the scrape in flight
 	launched time.Time // of the scrape in flight
+	suspect  bool      // the scrape before it brought no answer
 
 	sample  Sample
 	sampled time.Time // zero: none yet
