@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"kvgate/fsm/fsmpb"
@@ -75,7 +76,11 @@ func applyBatch(l *ledger.Ledger, b *fsmpb.Batch, newest uint32) (*batchResult, 
 func applyOp(l *ledger.Ledger, op *fsmpb.Op) (Result, error) {
 	switch k := op.GetKind().(type) {
 	case *fsmpb.Op_Acquire:
-		d, err := l.Acquire(decodeAcquire(k.Acquire))
+		a := decodeAcquire(k.Acquire)
+		if err := checkName("holderId", a.Holder); a.Holder != "" && err != nil {
+			return Result{ledger.Decision{}, err}, nil
+		}
+		d, err := l.Acquire(a)
 		return Result{d, err}, nil
 	case *fsmpb.Op_Release:
 		return Result{Value: l.Release(decodeRelease(k.Release))}, nil
@@ -94,10 +99,24 @@ func applyOp(l *ledger.Ledger, op *fsmpb.Op) (Result, error) {
 	return applyAdmin(l, op)
 }
 
+// maxName bounds, in bytes, what becomes part of a row's key.
+const maxName = 256
+
+// checkName refuses a name that could not be a row's key, on which every node would halt.
+func checkName(field, name string) error {
+	if name == "" || len(name) > maxName || strings.ContainsRune(name, 0) {
+		return &ledger.FieldError{Field: field, Value: fmt.Sprintf("%.300q", name), Allowed: "1 to 256 bytes of printable text"}
+	}
+	return nil
+}
+
 // applyAdmin runs the operations of operators and of leadership.
 func applyAdmin(l *ledger.Ledger, op *fsmpb.Op) (Result, error) {
 	switch k := op.GetKind().(type) {
 	case *fsmpb.Op_UpdateSettings:
+		if err := checkName("pool", k.UpdateSettings.Pool); err != nil {
+			return Result{ledger.Settings{}, err}, nil
+		}
 		s, err := l.UpdateSettings(k.UpdateSettings.Pool, decodePatch(k.UpdateSettings.Patch, k.UpdateSettings.Clear))
 		return Result{s, err}, nil
 	case *fsmpb.Op_DeletePool:

@@ -3,6 +3,7 @@ package fsm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -35,6 +36,10 @@ func (r *Replica) attempt(ctx context.Context, op *fsmpb.Op) (Result, error) {
 
 // doHere decides an operation on this node, which must lead.
 func (r *Replica) doHere(ctx context.Context, op *fsmpb.Op) (Result, error) {
+	if op.GetKind() == nil {
+		// In the log it would halt every node.
+		return Result{}, fmt.Errorf("%w: operation of an unknown kind: install the newer kvgate on node %s", ErrUnknownVersion, r.opts.NodeID)
+	}
 	if err := r.guard.refuses(); err != nil {
 		return Result{}, err
 	}

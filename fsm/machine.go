@@ -38,9 +38,11 @@ type Machine struct {
 	// reached wakes readers that wait for an index; guarded by mu, nil while nobody waits.
 	reached chan struct{}
 
-	// pending and events are reused between batches; only raft's goroutine touches them.
+	// pending and event are reused between batches, failed is why nothing is applied any more; only raft's
+	// goroutine touches them.
 	pending []store.Change
 	event   fsmpb.Event
+	failed  error
 }
 
 // newMachine returns a machine over the image on disk, which the caller has checked. halt is called
@@ -85,6 +87,9 @@ func (m *Machine) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{e
 // ApplyBatch implements raft.BatchingFSM: all entries go to disk in one transaction.
 func (m *Machine) ApplyBatch(entries []*raft.Log) []any {
 	out := make([]any, len(entries))
+	if m.failed != nil {
+		return out
+	}
 	events := make([][][]byte, len(entries))
 	m.mu.Lock()
 	for i, entry := range entries {
@@ -94,16 +99,23 @@ func (m *Machine) ApplyBatch(entries []*raft.Log) []any {
 		r, ev, err := m.applyEntry(entry)
 		if err != nil {
 			m.mu.Unlock()
-			m.halt(fmt.Errorf("log entry %d: %w", entry.Index, err))
+			m.fail(fmt.Errorf("log entry %d: %w", entry.Index, err))
 			return out
 		}
 		out[i], events[i] = r, ev
 	}
 	m.mu.Unlock()
 	if err := m.persist(entries, events); err != nil {
-		m.halt(fmt.Errorf("state on disk after entry %d: %w", entries[len(entries)-1].Index, err))
+		m.fail(fmt.Errorf("state on disk after entry %d: %w", entries[len(entries)-1].Index, err))
 	}
 	return out
+}
+
+// fail halts the node. raft goes on until the process ends, so nothing more is applied or snapshotted:
+// the entry that failed would be skipped.
+func (m *Machine) fail(err error) {
+	m.failed = err
+	m.halt(err)
 }
 
 func (m *Machine) applyEntry(entry *raft.Log) (*batchResult, [][]byte, error) {
@@ -161,17 +173,26 @@ func (m *Machine) persist(entries []*raft.Log, events [][][]byte) error {
 	}
 	m.mu.Lock()
 	m.ledger.Reset()
-	m.applied.Store(last.Index)
+	m.arrive(last.Index)
+	m.mu.Unlock()
+	m.notify()
+	return nil
+}
+
+// arrive wakes the readers that wait for index; mu is held.
+func (m *Machine) arrive(index uint64) {
+	m.applied.Store(index)
 	if m.reached != nil {
 		close(m.reached)
 		m.reached = nil
 	}
-	m.mu.Unlock()
+}
+
+func (m *Machine) notify() {
 	select {
 	case m.changed <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 func (m *Machine) collect() error {

@@ -84,10 +84,25 @@ func (r *Replica) RemoveNode(ctx context.Context, id string) error {
 	return r.change(ctx, &fsmpb.ChangeRequest{Kind: &fsmpb.ChangeRequest_Remove{Remove: &fsmpb.RemoveNode{NodeId: id}}})
 }
 
-// TransferLeadership hands leadership to a node, to whichever voter is most up to date when id is empty.
-// It works on any node.
+// TransferLeadership hands leadership to a node, to whichever voter is most up to date when id is empty,
+// and returns once this node has heard who leads. It works on any node.
 func (r *Replica) TransferLeadership(ctx context.Context, id string) error {
-	return r.change(ctx, &fsmpb.ChangeRequest{Kind: &fsmpb.ChangeRequest_Transfer{Transfer: &fsmpb.TransferLeadership{NodeId: id}}})
+	before, _ := r.leader()
+	err := r.change(ctx, &fsmpb.ChangeRequest{Kind: &fsmpb.ChangeRequest_Transfer{Transfer: &fsmpb.TransferLeadership{NodeId: id}}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, r.opts.FailOpenAfter, ErrTimeout)
+	defer cancel()
+	for {
+		now, _ := r.leader()
+		if now != "" && (now == id || id == "" && now != before) {
+			return nil
+		}
+		if !r.pause(ctx) {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // Join implements the peer service. A node that lost its data must not vote under its old id before it

@@ -29,8 +29,9 @@ type call struct {
 	done chan Result
 	// decided gets the later decision of an Acquire whose ticket waits; nil for other operations.
 	decided chan ledger.Decision
-	// shared: others were blocked on the same ticket when it was decided. Written before decided is.
-	shared bool
+	// listeners counts the calls that were blocked on the same ticket when it was decided and may still
+	// hear of it. Written before decided is.
+	listeners *atomic.Int64
 	// state is callGone once the caller stopped listening for done.
 	state atomic.Uint32
 }
@@ -53,7 +54,7 @@ type proposer struct {
 	clock  *termClock
 	// version is the command version to write.
 	version func() uint32
-	waits  waits
+	waits   waits
 }
 
 type flight struct {
@@ -159,8 +160,7 @@ func (p *proposer) propose(calls []*call) bool {
 		Version: p.version(), LedgerTime: int64(p.clock.ledgerNow()), WallTime: p.clock.now().UnixNano(), Ops: ops,
 	})
 	if err != nil {
-		p.fail(fmt.Errorf("encode batch: %w", err))
-		return false
+		return p.sift(calls, err)
 	}
 	select {
 	case p.flight <- flight{p.raft.Apply(data, 0), calls}:
@@ -168,6 +168,24 @@ func (p *proposer) propose(calls []*call) bool {
 	case <-p.ctx.Done():
 		return false
 	}
+}
+
+// sift answers the operations that cannot be encoded, because a text in them is no UTF-8, and proposes
+// the others: one caller's mistake must not end the term.
+func (p *proposer) sift(calls []*call, why error) bool {
+	sound := make([]*call, 0, len(calls))
+	for _, c := range calls {
+		if _, err := proto.Marshal(c.op); err != nil {
+			p.deliver(c, Result{Err: &ledger.FieldError{Field: "operation", Value: err, Allowed: "texts in UTF-8"}})
+			continue
+		}
+		sound = append(sound, c)
+	}
+	if len(sound) == len(calls) {
+		p.fail(fmt.Errorf("encode batch: %w", why))
+		return false
+	}
+	return len(sound) == 0 || p.propose(sound)
 }
 
 // answer hands out results in log order. A batch without an outcome ends the term: what became of it
@@ -219,9 +237,9 @@ func (p *proposer) leave(d ledger.Decision, c *call) {
 	}
 	select {
 	case late := <-c.decided:
-		// The decision came first, and nobody hears it. Others may hear it when they were blocked on
-		// the same ticket; then the grant is theirs.
-		if late.Action == ledger.ActionAdmit && !c.shared {
+		// The decision came first, and this call does not hear it. Others may hear it when they were
+		// blocked on the same ticket; then the grant is theirs.
+		if c.listeners.Add(-1) == 0 && late.Action == ledger.ActionAdmit {
 			p.detach(d, d.Seq, late.Attempt)
 		}
 	default:
@@ -283,17 +301,20 @@ func (w *waits) remove(seq ledger.Seq, c *call) (attempt uint32, last bool) {
 	return b.attempt, true
 }
 
-// decide hands a decision to every call that is blocked on the waiter.
+// decide hands a decision to every call that is blocked on the waiter. It does so under the lock, so that
+// a call that finds itself forgotten finds the decision, too; each channel has room for it.
 func (w *waits) decide(d ledger.Decision) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	b := w.bySeq[d.Waiter]
-	delete(w.bySeq, d.Waiter)
-	w.mu.Unlock()
 	if b == nil {
 		return
 	}
+	delete(w.bySeq, d.Waiter)
+	listeners := &atomic.Int64{}
+	listeners.Store(int64(len(b.calls)))
 	for _, c := range b.calls {
-		c.shared = len(b.calls) > 1
+		c.listeners = listeners
 		c.decided <- d
 	}
 }

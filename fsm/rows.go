@@ -92,7 +92,7 @@ func encodeWaiter(w *ledger.WaiterRow) *fsmpb.WaiterRow {
 		Pool: w.Pool, Ticket: w.Ticket, Seq: uint64(w.Seq), Tokens: int64(w.Tokens), Priority: w.Priority,
 		Since: int64(w.Since), MaxWait: int64(w.MaxWait), Ttl: int64(w.TTL), Reason: uint32(w.Reason),
 		Holder: w.Holder, Session: w.Session, Group: w.Group, Rid: w.RID, Attached: w.Attached, DropAt: int64(w.DropAt),
-		Attempt: w.Attempt,
+		Attempt: w.Attempt, Asked: int64(w.Asked),
 	}
 }
 
@@ -151,6 +151,7 @@ var rowDecoders = map[store.Bucket]func([]byte) (ledger.Change, error){
 			Since: ledger.Time(m.Since), MaxWait: time.Duration(m.MaxWait), TTL: time.Duration(m.Ttl),
 			Reason: ledger.WaitReason(m.Reason), Holder: m.Holder, Session: m.Session, Group: m.Group, RID: m.Rid,
 			Attached: m.Attached, DropAt: ledger.Time(m.DropAt), Attempt: m.Attempt,
+			Asked: ledger.Tokens(m.Asked),
 		}}
 	}),
 	store.BucketMarks: decoder(func(m *fsmpb.MarkRow) ledger.Change {

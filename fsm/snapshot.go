@@ -14,6 +14,9 @@ import (
 // Snapshot implements raft.FSM. It only begins a read transaction, which is a consistent picture of
 // the state after the newest applied entry; writing it out does not block Apply.
 func (m *Machine) Snapshot() (raft.FSMSnapshot, error) {
+	if m.failed != nil {
+		return nil, m.failed
+	}
 	image, err := m.state.Snapshot()
 	if err != nil {
 		return nil, fmt.Errorf("begin snapshot: %w", err)
@@ -69,8 +72,9 @@ func (m *Machine) Restore(rc io.ReadCloser) error {
 	}
 	m.mu.Lock()
 	m.ledger = l
+	m.arrive(header.Index)
 	m.mu.Unlock()
-	m.applied.Store(header.Index)
+	m.notify()
 	m.log.Info("state restored from a snapshot", "index", header.Index, "ledger_time", time.Duration(header.LedgerTime))
 	return nil
 }

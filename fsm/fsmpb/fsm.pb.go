@@ -2534,23 +2534,25 @@ func (x *LeaseRow) GetAttempt() uint32 {
 }
 
 type WaiterRow struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
-	Ticket        string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
-	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	Tokens        int64                  `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	Priority      int32                  `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
-	Since         int64                  `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
-	MaxWait       int64                  `protobuf:"varint,7,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
-	Ttl           int64                  `protobuf:"varint,8,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	Reason        uint32                 `protobuf:"varint,9,opt,name=reason,proto3" json:"reason,omitempty"`
-	Holder        string                 `protobuf:"bytes,10,opt,name=holder,proto3" json:"holder,omitempty"`
-	Session       string                 `protobuf:"bytes,11,opt,name=session,proto3" json:"session,omitempty"`
-	Group         string                 `protobuf:"bytes,12,opt,name=group,proto3" json:"group,omitempty"`
-	Rid           string                 `protobuf:"bytes,13,opt,name=rid,proto3" json:"rid,omitempty"`
-	Attached      bool                   `protobuf:"varint,14,opt,name=attached,proto3" json:"attached,omitempty"`
-	DropAt        int64                  `protobuf:"varint,15,opt,name=drop_at,json=dropAt,proto3" json:"drop_at,omitempty"`
-	Attempt       uint32                 `protobuf:"varint,16,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Pool     string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Ticket   string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Seq      uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	Tokens   int64                  `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Priority int32                  `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
+	Since    int64                  `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
+	MaxWait  int64                  `protobuf:"varint,7,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	Ttl      int64                  `protobuf:"varint,8,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Reason   uint32                 `protobuf:"varint,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	Holder   string                 `protobuf:"bytes,10,opt,name=holder,proto3" json:"holder,omitempty"`
+	Session  string                 `protobuf:"bytes,11,opt,name=session,proto3" json:"session,omitempty"`
+	Group    string                 `protobuf:"bytes,12,opt,name=group,proto3" json:"group,omitempty"`
+	Rid      string                 `protobuf:"bytes,13,opt,name=rid,proto3" json:"rid,omitempty"`
+	Attached bool                   `protobuf:"varint,14,opt,name=attached,proto3" json:"attached,omitempty"`
+	DropAt   int64                  `protobuf:"varint,15,opt,name=drop_at,json=dropAt,proto3" json:"drop_at,omitempty"`
+	Attempt  uint32                 `protobuf:"varint,16,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The reservation before the expected decode cap.
+	Asked         int64 `protobuf:"varint,17,opt,name=asked,proto3" json:"asked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2693,6 +2695,13 @@ func (x *WaiterRow) GetDropAt() int64 {
 func (x *WaiterRow) GetAttempt() uint32 {
 	if x != nil {
 		return x.Attempt
+	}
+	return 0
+}
+
+func (x *WaiterRow) GetAsked() int64 {
+	if x != nil {
+		return x.Asked
 	}
 	return 0
 }
@@ -3284,7 +3293,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x03rid\x18\f \x01(\tR\x03rid\x12\x19\n" +
 	"\bclaim_by\x18\r \x01(\x03R\aclaimBy\x12\x16\n" +
 	"\x06waiter\x18\x0e \x01(\x04R\x06waiter\x12\x18\n" +
-	"\aattempt\x18\x0f \x01(\rR\aattempt\"\x81\x03\n" +
+	"\aattempt\x18\x0f \x01(\rR\aattempt\"\x97\x03\n" +
 	"\tWaiterRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
@@ -3302,7 +3311,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x03rid\x18\r \x01(\tR\x03rid\x12\x1a\n" +
 	"\battached\x18\x0e \x01(\bR\battached\x12\x17\n" +
 	"\adrop_at\x18\x0f \x01(\x03R\x06dropAt\x12\x18\n" +
-	"\aattempt\x18\x10 \x01(\rR\aattempt\"]\n" +
+	"\aattempt\x18\x10 \x01(\rR\aattempt\x12\x14\n" +
+	"\x05asked\x18\x11 \x01(\x03R\x05asked\"]\n" +
 	"\aMarkRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
