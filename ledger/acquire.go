@@ -22,7 +22,7 @@ func (l *Ledger) Acquire(op Acquire) (Decision, error) {
 		return l.claim(p, x), nil
 	}
 	if w, ok := p.waiting[op.Ticket]; ok {
-		return l.join(p, w, tokens)
+		return l.join(p, w, tokens, op.asked())
 	}
 	return l.decide(p, &op, tokens)
 }
@@ -85,9 +85,18 @@ func (l *Ledger) admitted(p *pool, x *lease) Decision {
 	}
 }
 
-// join answers a retry of a ticket that waits: the same place.
-func (l *Ledger) join(p *pool, w *waiter, tokens Tokens) (Decision, error) {
-	if tokens != w.Tokens {
+// asked is the reservation as the caller sees it, whatever the decode cap makes of it.
+func (op *Acquire) asked() Tokens {
+	if op.ReservationTokens > 0 {
+		return op.ReservationTokens
+	}
+	return op.PromptTokens + op.MaxNewTokens
+}
+
+// join answers a retry of a ticket that waits: the same place. A retry may ask for the same as before,
+// or for what comes to the same now.
+func (l *Ledger) join(p *pool, w *waiter, tokens, asked Tokens) (Decision, error) {
+	if tokens != w.Tokens && asked != w.Asked {
 		return Decision{}, ErrTicketMismatch
 	}
 	l.attach(p, w)

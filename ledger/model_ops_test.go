@@ -72,7 +72,7 @@ func (m *model) Acquire(op ledger.Acquire) (ledger.Decision, error) {
 		return m.admitted(p, x), nil
 	}
 	if w := p.waiter(op.Ticket); w != nil { // 5
-		return m.join(p, w, tokens)
+		return m.join(p, w, op, tokens)
 	}
 	return m.decide(p, op, tokens)
 }
@@ -84,8 +84,12 @@ func (m *model) bypass(p *modelPool, op ledger.Acquire, tokens ledger.Tokens, re
 	}
 }
 
-func (m *model) join(p *modelPool, w *modelWaiter, tokens ledger.Tokens) (ledger.Decision, error) {
-	if tokens != w.tokens {
+func (m *model) join(p *modelPool, w *modelWaiter, op ledger.Acquire, tokens ledger.Tokens) (ledger.Decision, error) {
+	uncapped := ledger.Settings{}
+	asked := func(a ledger.Acquire) ledger.Tokens {
+		return uncapped.Reservation(a.PromptTokens, a.MaxNewTokens, a.ReservationTokens)
+	}
+	if tokens != w.tokens && asked(op) != asked(w.op) {
 		return ledger.Decision{}, ledger.ErrTicketMismatch
 	}
 	w.attached = true

@@ -78,15 +78,18 @@ type WaiterRow struct {
 	Pool, Ticket string
 	Seq          Seq
 	Tokens       Tokens
-	Priority     int32
-	Since        Time
-	MaxWait      time.Duration
-	TTL          time.Duration
-	Reason       WaitReason
-	Holder       string
-	Session      string
-	Group        string
-	RID          string
+	// Asked is the reservation before the expected decode cap: a retry that asks for the same is the same
+	// request, also when the cap was changed meanwhile.
+	Asked    Tokens
+	Priority int32
+	Since    Time
+	MaxWait  time.Duration
+	TTL      time.Duration
+	Reason   WaitReason
+	Holder   string
+	Session  string
+	Group    string
+	RID      string
 	// Attached: a call is blocked on the ticket. Otherwise the waiter is dropped at DropAt.
 	Attached bool
 	DropAt   Time

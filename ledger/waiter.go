@@ -16,7 +16,7 @@ type waiter struct {
 
 func (l *Ledger) enqueue(p *pool, op *Acquire, tokens Tokens, reason WaitReason, maxWait time.Duration) Decision {
 	w := l.addWaiter(p, WaiterRow{
-		Pool: p.name, Ticket: op.Ticket, Seq: l.nextSeq(), Tokens: tokens, Priority: op.Priority,
+		Pool: p.name, Ticket: op.Ticket, Seq: l.nextSeq(), Tokens: tokens, Asked: op.asked(), Priority: op.Priority,
 		Since: l.meta.Now, MaxWait: maxWait, TTL: op.TTL, Reason: reason, Holder: op.Holder,
 		Session: op.Session, Group: op.Group, RID: op.RID, Attached: true, Attempt: 1,
 	})
