@@ -23,6 +23,7 @@ const WarningUntracked = "untracked"
 // admissionService serves kvgate.v1.AdmissionService.
 type admissionService struct {
 	tickets AdmissionBackend
+	status  func() fsm.Status
 	holders HolderBackend
 	// stopping ends when the server shuts down.
 	stopping  context.Context
@@ -33,7 +34,8 @@ type admissionService struct {
 }
 
 // Acquire implements the service. Trouble on the coordinator's side is answered with bypass
-// "degraded"; only what the caller did wrong, a full queue and a caller that left are errors.
+// "degraded"; only what the caller did wrong, a full queue and a caller that left are errors. A node of
+// several that stops sends its callers elsewhere: their tickets keep their places in the queue.
 func (s *admissionService) Acquire(ctx context.Context, req *connect.Request[kvgatev1.AcquireRequest]) (*connect.Response[kvgatev1.AcquireResponse], error) {
 	op := acquireOp(req.Msg)
 	decision, err := s.acquire(ctx, op)
@@ -43,7 +45,8 @@ func (s *admissionService) Acquire(ctx context.Context, req *connect.Request[kvg
 	if gone := ctx.Err(); gone != nil {
 		return nil, gone
 	}
-	if !faultOf(err).ours {
+	fault := faultOf(err)
+	if !fault.ours || fault.elsewhere && otherVoters(s.status()) {
 		return nil, err
 	}
 	return connect.NewResponse(s.failOpen(ctx, op, err)), nil

@@ -43,12 +43,21 @@ type ClusterBackend interface {
 	Status() fsm.Status
 }
 
+// MembersBackend changes the membership; any node takes the calls.
+type MembersBackend interface {
+	AddNode(ctx context.Context, id, address string) error
+	RemoveNode(ctx context.Context, id string) error
+	// TransferLeadership returns once this node has heard who leads now. An empty id means any voter.
+	TransferLeadership(ctx context.Context, id string) error
+}
+
 // Backend is everything that a Server needs. A replica is one.
 type Backend interface {
 	AdmissionBackend
 	HolderBackend
 	ObserveBackend
 	ClusterBackend
+	MembersBackend
 }
 
 // poolName maps the API's unnamed pool to the ledger's name for it.

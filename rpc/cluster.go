@@ -13,6 +13,7 @@ import (
 // clusterService serves kvgate.v1.ClusterService.
 type clusterService struct {
 	backend ClusterBackend
+	members MembersBackend
 }
 
 // GetStatus implements the service. It answers from the local node and never waits for a leader: it
@@ -37,10 +38,14 @@ func statusMessage(st fsm.Status) *kvgatev1.GetStatusResponse {
 		LedgerTime:       int64(st.LedgerTime),
 	}
 	for _, n := range st.Nodes {
-		m.Nodes = append(m.Nodes, &kvgatev1.Node{
+		node := &kvgatev1.Node{
 			Id: n.ID, Address: n.Address, Voter: n.Voter, Reachable: n.Reachable,
-			AppliedIndex: n.AppliedIndex, Version: n.Version,
-		})
+			AppliedIndex: n.AppliedIndex, Version: n.Version, ApiAddress: n.APIAddress,
+		}
+		if n.Reachable {
+			node.Lag = &n.Lag
+		}
+		m.Nodes = append(m.Nodes, node)
 	}
 	return m
 }

@@ -16,13 +16,14 @@ func TestGetStatus(t *testing.T) {
 	b := &fakeBackend{status: fsm.Status{
 		NodeID: "n1", LeaderID: "n2", State: "follower", Term: 3, AppliedIndex: 9, CommitIndex: 10, FailureTolerance: 1, ClusterID: "c", Version: "v",
 		Writable: true, Health: "ok", LedgerTime: 77,
-		Nodes: []fsm.NodeStatus{{ID: "n1", Address: "a:1", Voter: true, Reachable: true, AppliedIndex: 9, Version: "v"}},
+		Nodes: []fsm.NodeStatus{{ID: "n1", Address: "a:1", Voter: true, Reachable: true, AppliedIndex: 9, Version: "v", APIAddress: "a:2", Lag: 1}, {ID: "n2", Address: "b:1"}},
 	}}
 	got := start(t, b).post("ClusterService/GetStatus", `{}`).ok(t)
 	want := map[string]any{
 		"nodeId": "n1", "leaderId": "n2", "state": "follower", "term": "3", "appliedIndex": "9", "commitIndex": "10", "failureTolerance": 1.0,
 		"clusterId": "c", "version": "v", "writable": true, "health": "ok", "ledgerTime": "77",
-		"nodes": []any{map[string]any{"id": "n1", "address": "a:1", "voter": true, "reachable": true, "appliedIndex": "9", "version": "v"}},
+		"nodes": []any{map[string]any{"id": "n1", "address": "a:1", "voter": true, "reachable": true, "appliedIndex": "9", "version": "v", "apiAddress": "a:2", "lag": "1"},
+			map[string]any{"id": "n2", "address": "b:1", "voter": false, "reachable": false, "appliedIndex": "0", "version": "", "apiAddress": ""}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v", got)

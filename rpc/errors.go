@@ -28,6 +28,14 @@ const (
 	CodeCanceled           = "canceled"
 	CodeDeadlineExceeded   = "deadline_exceeded"
 	CodeInternal           = "internal"
+	CodeLastVoter          = "last_voter"
+	CodeUnknownNode        = "unknown_node"
+	CodeAddressTaken       = "address_taken"
+	CodeOldNode            = "old_node"
+	CodeWrongNode          = "wrong_node"
+	CodeNotTransferred     = "not_transferred"
+	CodeUnauthenticated    = "unauthenticated"
+	CodePermissionDenied   = "permission_denied"
 	// CodeSessionClosing belongs to sessions: an Acquire that names a closing session.
 	CodeSessionClosing = "session_closing"
 )
@@ -42,8 +50,10 @@ type fault struct {
 	code connect.Code
 	// name is the ErrorInfo's code.
 	name string
-	// retryAfter is 0 where a retry is pointless.
+	// retryAfter is 0 where a retry is pointless, unless elsewhere.
 	retryAfter time.Duration
+	// elsewhere: another node will do, at once.
+	elsewhere bool
 	// ours: the coordinator's trouble, not the caller's. An Acquire fails open on it.
 	ours bool
 }
@@ -56,12 +66,20 @@ var faults = []fault{
 	{is: ledger.ErrUnknownPool, code: connect.CodeNotFound, name: CodeNotFound},
 	{is: ledger.ErrStepDrained, code: connect.CodeFailedPrecondition, name: CodeStepAlreadyDrained},
 	{is: ErrDefaultPool, code: connect.CodeFailedPrecondition, name: CodeDefaultPool},
+	{is: ErrUnauthenticated, code: connect.CodeUnauthenticated, name: CodeUnauthenticated},
+	{is: ErrDenied, code: connect.CodePermissionDenied, name: CodePermissionDenied},
+	{is: fsm.ErrLastVoter, code: connect.CodeFailedPrecondition, name: CodeLastVoter},
+	{is: fsm.ErrUnknownNode, code: connect.CodeNotFound, name: CodeUnknownNode},
+	{is: fsm.ErrAddressTaken, code: connect.CodeFailedPrecondition, name: CodeAddressTaken},
+	{is: fsm.ErrOldNode, code: connect.CodeFailedPrecondition, name: CodeOldNode},
+	{is: fsm.ErrWrongNode, code: connect.CodeFailedPrecondition, name: CodeWrongNode},
+	{is: fsm.ErrNotTransferred, code: connect.CodeFailedPrecondition, name: CodeNotTransferred},
 	{is: fsm.ErrNoLeader, code: connect.CodeUnavailable, name: CodeNoLeader, retryAfter: 500 * time.Millisecond, ours: true},
 	{is: fsm.ErrNotLeader, code: connect.CodeUnavailable, name: CodeNoLeader, retryAfter: 100 * time.Millisecond, ours: true},
 	{is: fsm.ErrLeadershipLost, code: connect.CodeUnavailable, name: CodeNoLeader, retryAfter: 500 * time.Millisecond, ours: true},
 	{is: fsm.ErrTimeout, code: connect.CodeUnavailable, name: CodeTimeout, retryAfter: 500 * time.Millisecond, ours: true},
 	{is: fsm.ErrReadOnly, code: connect.CodeUnavailable, name: CodeReadOnly, retryAfter: 5 * time.Second, ours: true},
-	{is: fsm.ErrShutdown, code: connect.CodeUnavailable, name: CodeShutdown, retryAfter: 500 * time.Millisecond, ours: true},
+	{is: fsm.ErrShutdown, code: connect.CodeUnavailable, name: CodeShutdown, elsewhere: true, ours: true},
 	{is: context.DeadlineExceeded, code: connect.CodeDeadlineExceeded, name: CodeDeadlineExceeded},
 	{is: context.Canceled, code: connect.CodeCanceled, name: CodeCanceled},
 }
@@ -91,23 +109,15 @@ func newError(err error, status func() fsm.Status) *connect.Error {
 	if fieldErr := (*ledger.FieldError)(nil); errors.As(err, &fieldErr) {
 		info.Field = fieldErr.Field
 	}
-	if f.retryAfter > 0 {
+	if f.retryAfter > 0 || f.elsewhere {
 		info.RetryAfter = durationpb.New(f.retryAfter)
 	}
-	if f.name == CodeNoLeader {
-		info.LeaderHint = leaderAddress(err, status)
+	if f.name == CodeNoLeader || f.elsewhere {
+		info.LeaderHint = leaderHint(err, status())
 	}
 	out := connect.NewError(f.code, err)
 	if detail, err := connect.NewErrorDetail(info); err == nil {
 		out.AddDetail(detail)
 	}
 	return out
-}
-
-// leaderAddress returns the address of the node that leads, "" when unknown.
-func leaderAddress(err error, status func() fsm.Status) string {
-	if elsewhere := (*fsm.LeaderError)(nil); errors.As(err, &elsewhere) {
-		return elsewhere.Address
-	}
-	return status().LeaderAddress
 }

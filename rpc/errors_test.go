@@ -17,7 +17,9 @@ import (
 func failRelease(err error) *fakeBackend {
 	return &fakeBackend{
 		release: func(context.Context, ledger.Release) (bool, error) { return false, err },
-		status:  fsm.Status{LeaderID: "n2", LeaderAddress: "10.0.0.2:7071"},
+		status: fsm.Status{NodeID: "n1", LeaderID: "n2", LeaderAddress: "10.0.0.2:7071", Nodes: []fsm.NodeStatus{
+			{ID: "n1", APIAddress: "10.0.0.1:7070"}, {ID: "n2", APIAddress: "10.0.0.2:7070"}, {ID: "n3", APIAddress: "10.0.0.3:7070"},
+		}},
 	}
 }
 
@@ -35,13 +37,21 @@ func TestErrorTable(t *testing.T) {
 		"unknown pool":    {ledger.ErrUnknownPool, "not_found", "not_found", 0, ""},
 		"drained":         {ledger.ErrStepDrained, "failed_precondition", "step_already_drained", 0, ""},
 		"default pool":    {ErrDefaultPool, "failed_precondition", "default_pool", 0, ""},
-		"no leader":       {fsm.ErrNoLeader, "unavailable", "no_leader", 500 * time.Millisecond, "10.0.0.2:7071"},
-		"not leader":      {fsm.ErrNotLeader, "unavailable", "no_leader", 100 * time.Millisecond, "10.0.0.2:7071"},
-		"leads elsewhere": {&fsm.LeaderError{ID: "n3", Address: "10.0.0.3:7071"}, "unavailable", "no_leader", 100 * time.Millisecond, "10.0.0.3:7071"},
-		"leadership lost": {fsm.ErrLeadershipLost, "unavailable", "no_leader", 500 * time.Millisecond, "10.0.0.2:7071"},
+		"no leader":       {fsm.ErrNoLeader, "unavailable", "no_leader", 500 * time.Millisecond, "10.0.0.2:7070"},
+		"not leader":      {fsm.ErrNotLeader, "unavailable", "no_leader", 100 * time.Millisecond, "10.0.0.2:7070"},
+		"leads elsewhere": {&fsm.LeaderError{ID: "n3", Address: "10.0.0.3:7071"}, "unavailable", "no_leader", 100 * time.Millisecond, "10.0.0.3:7070"},
+		"leadership lost": {fsm.ErrLeadershipLost, "unavailable", "no_leader", 500 * time.Millisecond, "10.0.0.2:7070"},
 		"timeout":         {fsm.ErrTimeout, "unavailable", "timeout", 500 * time.Millisecond, ""},
 		"read only":       {fsm.ErrReadOnly, "unavailable", "read_only", 5 * time.Second, ""},
-		"shutdown":        {fsm.ErrShutdown, "unavailable", "shutdown", 500 * time.Millisecond, ""},
+		"shutdown":        {fsm.ErrShutdown, "unavailable", "shutdown", 0, "10.0.0.2:7070"},
+		"last voter":      {fsm.ErrLastVoter, "failed_precondition", "last_voter", 0, ""},
+		"unknown node":    {fsm.ErrUnknownNode, "not_found", "unknown_node", 0, ""},
+		"address taken":   {fsm.ErrAddressTaken, "failed_precondition", "address_taken", 0, ""},
+		"old node":        {fsm.ErrOldNode, "failed_precondition", "old_node", 0, ""},
+		"wrong node":      {fsm.ErrWrongNode, "failed_precondition", "wrong_node", 0, ""},
+		"not transferred": {fsm.ErrNotTransferred, "failed_precondition", "not_transferred", 0, ""},
+		"no token":        {ErrUnauthenticated, "unauthenticated", "unauthenticated", 0, ""},
+		"denied":          {ErrDenied, "permission_denied", "permission_denied", 0, ""},
 		"canceled":        {context.Canceled, "canceled", "canceled", 0, ""},
 		"deadline":        {context.DeadlineExceeded, "deadline_exceeded", "deadline_exceeded", 0, ""},
 		"corrupt":         {fsm.ErrCorrupt, "internal", "internal", 0, ""},
@@ -54,7 +64,7 @@ func TestErrorTable(t *testing.T) {
 			if a.code() != c.code || info.GetCode() != c.name {
 				t.Errorf("got %s / %s, want %s / %s", a.code(), info.GetCode(), c.code, c.name)
 			}
-			if got := info.GetRetryAfter().AsDuration(); got != c.retryAfter || (info.RetryAfter != nil) != (c.retryAfter > 0) {
+			if got := info.GetRetryAfter().AsDuration(); got != c.retryAfter || (info.RetryAfter != nil) != (c.retryAfter > 0 || c.name == CodeShutdown) {
 				t.Errorf("retryAfter %v, want %v", info.GetRetryAfter(), c.retryAfter)
 			}
 			if info.GetLeaderHint() != c.hint {

@@ -32,6 +32,9 @@ type fakeBackend struct {
 	drainStep      func(context.Context, string, string, int64) (map[string]float64, error)
 	updateSettings func(context.Context, string, ledger.Patch) (ledger.Settings, error)
 	deletePool     func(context.Context, string) (bool, error)
+	addNode        func(ctx context.Context, id, address string) error
+	removeNode     func(ctx context.Context, id string) error
+	transfer       func(ctx context.Context, id string) error
 	view           func(ctx context.Context, stale bool) error
 	ledger         *ledger.Ledger
 	status         fsm.Status
@@ -75,6 +78,16 @@ func (f *fakeBackend) DeletePool(ctx context.Context, pool string) (bool, error)
 	return f.deletePool(ctx, pool)
 }
 
+func (f *fakeBackend) AddNode(ctx context.Context, id, address string) error {
+	return f.addNode(ctx, id, address)
+}
+
+func (f *fakeBackend) RemoveNode(ctx context.Context, id string) error { return f.removeNode(ctx, id) }
+
+func (f *fakeBackend) TransferLeadership(ctx context.Context, id string) error {
+	return f.transfer(ctx, id)
+}
+
 func (f *fakeBackend) View(ctx context.Context, stale bool, fn func(*ledger.Ledger)) error {
 	if f.view != nil {
 		if err := f.view(ctx, stale); err != nil {
@@ -104,10 +117,17 @@ type running struct {
 // start serves b until the test ends. Its client speaks HTTP/1.1.
 func start(t *testing.T, b *fakeBackend) *running {
 	t.Helper()
+	return startWith(t, b, Options{})
+}
+
+// startWith serves b with more options.
+func startWith(t *testing.T, b *fakeBackend, o Options) *running {
+	t.Helper()
 	if b.ledger == nil {
 		b.ledger = ledger.New()
 	}
-	srv, err := New(Options{Backend: b, Log: slog.New(slog.DiscardHandler)})
+	o.Backend, o.Log = b, slog.New(slog.DiscardHandler)
+	srv, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

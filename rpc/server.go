@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"kvgate/rpc/kvgate/v1/kvgatev1connect"
+	"kvgate/rpc/tokens"
 )
 
 const (
@@ -46,6 +48,10 @@ type Options struct {
 	// Interceptors run before validation, outermost first; authentication belongs here. Errors that
 	// they return go through the error table unless they are Connect errors already.
 	Interceptors []connect.Interceptor
+	// Tokens are what callers must show one of; nil means that all may call.
+	Tokens Authenticator
+	// TLS secures the port; nil means plain HTTP. It must offer h2 and http/1.1 by ALPN.
+	TLS *tls.Config
 	// ShutdownGrace is how long Serve waits for calls in flight when it is told to stop; 0 means 5 s.
 	ShutdownGrace time.Duration
 }
@@ -92,7 +98,12 @@ func (s *Server) handlerOptions(calls *callMetrics) ([]connect.HandlerOption, er
 	if err != nil {
 		return nil, err
 	}
-	chain := []connect.Interceptor{calls.interceptor(), mapErrors(s.options.Backend.Status)}
+	status := s.options.Backend.Status
+	hints := &leaderHints{status: status, now: time.Now}
+	chain := []connect.Interceptor{calls.interceptor(), hints.interceptor(), mapErrors(status)}
+	if s.options.Tokens != nil {
+		chain = append(chain, &guard{s.options.Tokens, status})
+	}
 	chain = append(chain, s.options.Interceptors...)
 	chain = append(chain, validation(validator))
 	options := []connect.HandlerOption{
@@ -117,17 +128,17 @@ func (s *Server) routes(options []connect.HandlerOption, calls *callMetrics, reg
 	b := s.options.Backend
 	mux := http.NewServeMux()
 	mux.Handle(kvgatev1connect.NewAdmissionServiceHandler(&admissionService{
-		tickets: b, holders: b, stopping: s.stopping, log: s.log,
+		tickets: b, status: b.Status, holders: b, stopping: s.stopping, log: s.log,
 		untracked: calls.untracked, warn: rate.Sometimes{Interval: time.Second},
 	}, options...))
 	mux.Handle(kvgatev1connect.NewObserveServiceHandler(&observeService{backend: b}, options...))
-	mux.Handle(kvgatev1connect.NewClusterServiceHandler(&clusterService{backend: b}, options...))
+	mux.Handle(kvgatev1connect.NewClusterServiceHandler(&clusterService{backend: b, members: b}, options...))
 	limit := connect.WithReadMaxBytes(maxBodyBytes)
 	mux.Handle(grpchealth.NewHandler(newChecker(b.Status), limit))
 	reflector := grpcreflect.NewStaticReflector(append([]string{grpchealth.HealthV1ServiceName}, serviceNames...)...)
 	mux.Handle(grpcreflect.NewHandlerV1(reflector, limit))
 	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector, limit))
-	mux.Handle("GET /metrics", metricsHandler(registry))
+	mux.Handle("GET /metrics", guarded(s.options.Tokens, "/metrics", metricsHandler(registry), tokens.Observer))
 	mux.HandleFunc("GET /healthz", healthz)
 	mux.HandleFunc("GET /readyz", readyz(b.Status))
 	mux.HandleFunc("GET /{$}", statusPage)
@@ -139,13 +150,14 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // HTTPServer returns an http.Server with the limits and protocols that blocking calls need: HTTP/1.1
 // and HTTP/2 without TLS on one port, and no write timeout, since an Acquire may block for as long as
-// its max_wait. A caller that adds TLS sets TLSConfig.
+// its max_wait. With Options.TLS, serve it with ServeTLS.
 func (s *Server) HTTPServer() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetUnencryptedHTTP2(s.options.TLS == nil)
 	return &http.Server{
+		TLSConfig:         s.options.TLS,
 		Handler:           s.handler,
 		Protocols:         protocols,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams},
@@ -161,7 +173,13 @@ func (s *Server) HTTPServer() *http.Server {
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := s.HTTPServer()
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(ln) }()
+	go func() {
+		if s.options.TLS != nil {
+			failed <- srv.ServeTLS(ln, "", "")
+			return
+		}
+		failed <- srv.Serve(ln)
+	}()
 	select {
 	case err := <-failed:
 		s.stop()

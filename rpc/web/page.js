@@ -1,16 +1,25 @@
 "use strict";
 const PERIOD = 2000, ROWS = 12;
+// The token lives as long as the tab does.
+const TOKEN = "kvgate-token";
 
 // call asks the JSON API of this node. Reads are stale: a page must not put load on the leader.
 async function call(method, body) {
+  const headers = { "Content-Type": "application/json" };
+  const token = sessionStorage.getItem(TOKEN);
+  if (token) headers.Authorization = "Bearer " + token;
   const answer = await fetch("/kvgate.v1." + method, {
     method: "POST",
-    headers: { "Content-Type": "application/json" },
+    headers,
     body: JSON.stringify(body),
     signal: AbortSignal.timeout(5000),
   });
   const data = await answer.json();
-  if (!answer.ok) throw new Error(data.message || answer.statusText);
+  if (!answer.ok) {
+    const problem = new Error(data.message || answer.statusText);
+    problem.wantsToken = answer.status === 401 || answer.status === 403;
+    throw problem;
+  }
   return data;
 }
 
@@ -136,6 +145,25 @@ function freshness(text, bad) {
   line.className = bad ? "bad" : "";
 }
 
+// askForToken shows or hides the form for a token.
+function askForToken(wanted) {
+  const form = document.getElementById("token");
+  if (form.hidden === !wanted) return;
+  form.hidden = !wanted;
+  if (wanted) form.elements.token.focus();
+}
+
+document.getElementById("token").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const field = event.target.elements.token;
+  sessionStorage.setItem(TOKEN, field.value.trim());
+  field.value = "";
+  clearTimeout(timer);
+  refresh();
+});
+
+let timer;
+
 async function refresh() {
   try {
     const [status, list] = await Promise.all([call("ClusterService/GetStatus", {}), call("ObserveService/ListPools", { stale: true })]);
@@ -143,10 +171,13 @@ async function refresh() {
     document.getElementById("node").textContent = node(status);
     document.getElementById("pools").replaceChildren(...cards);
     freshness("updated " + new Date().toLocaleTimeString(), false);
+    askForToken(false);
   } catch (problem) {
     freshness("not updated: " + problem.message, true);
+    if (problem.wantsToken) askForToken(true);
   }
-  setTimeout(refresh, PERIOD);
+  clearTimeout(timer);
+  timer = setTimeout(refresh, PERIOD);
 }
 
 refresh();

@@ -204,13 +204,17 @@ func (x *GetStatusResponse) GetLedgerTime() int64 {
 }
 
 type Node struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Voter         bool                   `protobuf:"varint,3,opt,name=voter,proto3" json:"voter,omitempty"`
-	Reachable     bool                   `protobuf:"varint,4,opt,name=reachable,proto3" json:"reachable,omitempty"`
-	AppliedIndex  uint64                 `protobuf:"varint,5,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Address      string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Voter        bool                   `protobuf:"varint,3,opt,name=voter,proto3" json:"voter,omitempty"`
+	Reachable    bool                   `protobuf:"varint,4,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	AppliedIndex uint64                 `protobuf:"varint,5,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	Version      string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	// HOST:PORT of the node's API, empty while unknown.
+	ApiAddress string `protobuf:"bytes,7,opt,name=api_address,json=apiAddress,proto3" json:"api_address,omitempty"`
+	// Log entries that the node was behind when it was last heard; absent while it is not reachable.
+	Lag           *uint64 `protobuf:"varint,8,opt,name=lag,proto3,oneof" json:"lag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -287,6 +291,279 @@ func (x *Node) GetVersion() string {
 	return ""
 }
 
+func (x *Node) GetApiAddress() string {
+	if x != nil {
+		return x.ApiAddress
+	}
+	return ""
+}
+
+func (x *Node) GetLag() uint64 {
+	if x != nil && x.Lag != nil {
+		return *x.Lag
+	}
+	return 0
+}
+
+type AddNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Raft address as the other nodes reach it, HOST:PORT; a name is resolved at every dial.
+	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddNodeRequest) Reset() {
+	*x = AddNodeRequest{}
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddNodeRequest) ProtoMessage() {}
+
+func (x *AddNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddNodeRequest.ProtoReflect.Descriptor instead.
+func (*AddNodeRequest) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AddNodeRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AddNodeRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+type AddNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddNodeResponse) Reset() {
+	*x = AddNodeResponse{}
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddNodeResponse) ProtoMessage() {}
+
+func (x *AddNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddNodeResponse.ProtoReflect.Descriptor instead.
+func (*AddNodeResponse) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+type RemoveNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeRequest) Reset() {
+	*x = RemoveNodeRequest{}
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeRequest) ProtoMessage() {}
+
+func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
+func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RemoveNodeRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type RemoveNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeResponse) Reset() {
+	*x = RemoveNodeResponse{}
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeResponse) ProtoMessage() {}
+
+func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
+func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+type TransferLeadershipRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty means whichever voter is most up to date.
+	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipRequest) Reset() {
+	*x = TransferLeadershipRequest{}
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipRequest) ProtoMessage() {}
+
+func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *TransferLeadershipRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+type TransferLeadershipResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who led when the call was answered; empty while that is not settled.
+	LeaderId      string `protobuf:"bytes,1,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipResponse) Reset() {
+	*x = TransferLeadershipResponse{}
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipResponse) ProtoMessage() {}
+
+func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *TransferLeadershipResponse) GetLeaderId() string {
+	if x != nil {
+		return x.LeaderId
+	}
+	return ""
+}
+
 type GetSettingsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
@@ -296,7 +573,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[3]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +585,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[3]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +598,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetSettingsRequest) GetPool() string {
@@ -341,7 +618,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[4]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -353,7 +630,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[4]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -366,7 +643,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetSettingsResponse) GetPool() string {
@@ -395,7 +672,7 @@ type UpdateSettingsRequest struct {
 
 func (x *UpdateSettingsRequest) Reset() {
 	*x = UpdateSettingsRequest{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[5]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +684,7 @@ func (x *UpdateSettingsRequest) String() string {
 func (*UpdateSettingsRequest) ProtoMessage() {}
 
 func (x *UpdateSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[5]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +697,7 @@ func (x *UpdateSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSettingsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateSettingsRequest) GetPool() string {
@@ -454,7 +731,7 @@ type UpdateSettingsResponse struct {
 
 func (x *UpdateSettingsResponse) Reset() {
 	*x = UpdateSettingsResponse{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[6]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -466,7 +743,7 @@ func (x *UpdateSettingsResponse) String() string {
 func (*UpdateSettingsResponse) ProtoMessage() {}
 
 func (x *UpdateSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[6]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -479,7 +756,7 @@ func (x *UpdateSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSettingsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdateSettingsResponse) GetPool() string {
@@ -505,7 +782,7 @@ type DeletePoolRequest struct {
 
 func (x *DeletePoolRequest) Reset() {
 	*x = DeletePoolRequest{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[7]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -517,7 +794,7 @@ func (x *DeletePoolRequest) String() string {
 func (*DeletePoolRequest) ProtoMessage() {}
 
 func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[7]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -530,7 +807,7 @@ func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeletePoolRequest) GetPool() string {
@@ -550,7 +827,7 @@ type DeletePoolResponse struct {
 
 func (x *DeletePoolResponse) Reset() {
 	*x = DeletePoolResponse{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[8]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -562,7 +839,7 @@ func (x *DeletePoolResponse) String() string {
 func (*DeletePoolResponse) ProtoMessage() {}
 
 func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[8]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -575,7 +852,7 @@ func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeletePoolResponse) GetDeleted() bool {
@@ -627,7 +904,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[9]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +916,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[9]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +929,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Settings) GetAdmission() bool {
@@ -866,14 +1143,29 @@ const file_kvgate_v1_cluster_proto_rawDesc = "" +
 	"\bwritable\x18\v \x01(\bR\bwritable\x12\x16\n" +
 	"\x06health\x18\f \x01(\tR\x06health\x12\x1f\n" +
 	"\vledger_time\x18\r \x01(\x03R\n" +
-	"ledgerTime\"\xa3\x01\n" +
+	"ledgerTime\"\xe3\x01\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05voter\x18\x03 \x01(\bR\x05voter\x12\x1c\n" +
 	"\treachable\x18\x04 \x01(\bR\treachable\x12#\n" +
 	"\rapplied_index\x18\x05 \x01(\x04R\fappliedIndex\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"<\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12\x1f\n" +
+	"\vapi_address\x18\a \x01(\tR\n" +
+	"apiAddress\x12\x15\n" +
+	"\x03lag\x18\b \x01(\x04H\x00R\x03lag\x88\x01\x01B\x06\n" +
+	"\x04_lag\"t\n" +
+	"\x0eAddNodeRequest\x12+\n" +
+	"\x02id\x18\x01 \x01(\tB\x1b\xbaH\x18r\x16 \x01(\x80\x022\x0f^[^\\p{C}\\s,=]*$R\x02id\x125\n" +
+	"\aaddress\x18\x02 \x01(\tB\x1b\xbaH\x18r\x16 \x01(\x80\x042\x0f^[^\\p{C}\\s,=]*$R\aaddress\"\x11\n" +
+	"\x0fAddNodeResponse\"9\n" +
+	"\x11RemoveNodeRequest\x12$\n" +
+	"\x02id\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x022\b^\\P{C}*$R\x02id\"\x14\n" +
+	"\x12RemoveNodeResponse\"H\n" +
+	"\x19TransferLeadershipRequest\x12+\n" +
+	"\anode_id\x18\x01 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x06nodeId\"9\n" +
+	"\x1aTransferLeadershipResponse\x12\x1b\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"<\n" +
 	"\x12GetSettingsRequest\x12&\n" +
 	"\x04pool\x18\x01 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x04pool\"Z\n" +
 	"\x13GetSettingsResponse\x12\x12\n" +
@@ -941,9 +1233,13 @@ const file_kvgate_v1_cluster_proto_rawDesc = "" +
 	"\t_model_idB\x11\n" +
 	"\x0f_capacity_rolesB\x0e\n" +
 	"\f_close_scopeB\x15\n" +
-	"\x13_journal_max_events2\xc8\x02\n" +
+	"\x13_journal_max_events2\xb8\x04\n" +
 	"\x0eClusterService\x12F\n" +
-	"\tGetStatus\x12\x1b.kvgate.v1.GetStatusRequest\x1a\x1c.kvgate.v1.GetStatusResponse\x12L\n" +
+	"\tGetStatus\x12\x1b.kvgate.v1.GetStatusRequest\x1a\x1c.kvgate.v1.GetStatusResponse\x12@\n" +
+	"\aAddNode\x12\x19.kvgate.v1.AddNodeRequest\x1a\x1a.kvgate.v1.AddNodeResponse\x12I\n" +
+	"\n" +
+	"RemoveNode\x12\x1c.kvgate.v1.RemoveNodeRequest\x1a\x1d.kvgate.v1.RemoveNodeResponse\x12a\n" +
+	"\x12TransferLeadership\x12$.kvgate.v1.TransferLeadershipRequest\x1a%.kvgate.v1.TransferLeadershipResponse\x12L\n" +
 	"\vGetSettings\x12\x1d.kvgate.v1.GetSettingsRequest\x1a\x1e.kvgate.v1.GetSettingsResponse\x12U\n" +
 	"\x0eUpdateSettings\x12 .kvgate.v1.UpdateSettingsRequest\x1a!.kvgate.v1.UpdateSettingsResponse\x12I\n" +
 	"\n" +
@@ -961,55 +1257,67 @@ func file_kvgate_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_kvgate_v1_cluster_proto_rawDescData
 }
 
-var file_kvgate_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_kvgate_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_kvgate_v1_cluster_proto_goTypes = []any{
-	(*GetStatusRequest)(nil),       // 0: kvgate.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),      // 1: kvgate.v1.GetStatusResponse
-	(*Node)(nil),                   // 2: kvgate.v1.Node
-	(*GetSettingsRequest)(nil),     // 3: kvgate.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil),    // 4: kvgate.v1.GetSettingsResponse
-	(*UpdateSettingsRequest)(nil),  // 5: kvgate.v1.UpdateSettingsRequest
-	(*UpdateSettingsResponse)(nil), // 6: kvgate.v1.UpdateSettingsResponse
-	(*DeletePoolRequest)(nil),      // 7: kvgate.v1.DeletePoolRequest
-	(*DeletePoolResponse)(nil),     // 8: kvgate.v1.DeletePoolResponse
-	(*Settings)(nil),               // 9: kvgate.v1.Settings
-	(*durationpb.Duration)(nil),    // 10: google.protobuf.Duration
-	(Scope)(0),                     // 11: kvgate.v1.Scope
-	(Oversize)(0),                  // 12: kvgate.v1.Oversize
-	(CapacityRoles)(0),             // 13: kvgate.v1.CapacityRoles
-	(CloseScope)(0),                // 14: kvgate.v1.CloseScope
+	(*GetStatusRequest)(nil),           // 0: kvgate.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 1: kvgate.v1.GetStatusResponse
+	(*Node)(nil),                       // 2: kvgate.v1.Node
+	(*AddNodeRequest)(nil),             // 3: kvgate.v1.AddNodeRequest
+	(*AddNodeResponse)(nil),            // 4: kvgate.v1.AddNodeResponse
+	(*RemoveNodeRequest)(nil),          // 5: kvgate.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),         // 6: kvgate.v1.RemoveNodeResponse
+	(*TransferLeadershipRequest)(nil),  // 7: kvgate.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 8: kvgate.v1.TransferLeadershipResponse
+	(*GetSettingsRequest)(nil),         // 9: kvgate.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil),        // 10: kvgate.v1.GetSettingsResponse
+	(*UpdateSettingsRequest)(nil),      // 11: kvgate.v1.UpdateSettingsRequest
+	(*UpdateSettingsResponse)(nil),     // 12: kvgate.v1.UpdateSettingsResponse
+	(*DeletePoolRequest)(nil),          // 13: kvgate.v1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),         // 14: kvgate.v1.DeletePoolResponse
+	(*Settings)(nil),                   // 15: kvgate.v1.Settings
+	(*durationpb.Duration)(nil),        // 16: google.protobuf.Duration
+	(Scope)(0),                         // 17: kvgate.v1.Scope
+	(Oversize)(0),                      // 18: kvgate.v1.Oversize
+	(CapacityRoles)(0),                 // 19: kvgate.v1.CapacityRoles
+	(CloseScope)(0),                    // 20: kvgate.v1.CloseScope
 }
 var file_kvgate_v1_cluster_proto_depIdxs = []int32{
 	2,  // 0: kvgate.v1.GetStatusResponse.nodes:type_name -> kvgate.v1.Node
-	9,  // 1: kvgate.v1.GetSettingsResponse.settings:type_name -> kvgate.v1.Settings
-	9,  // 2: kvgate.v1.UpdateSettingsRequest.settings:type_name -> kvgate.v1.Settings
-	9,  // 3: kvgate.v1.UpdateSettingsResponse.settings:type_name -> kvgate.v1.Settings
-	10, // 4: kvgate.v1.Settings.max_wait:type_name -> google.protobuf.Duration
-	11, // 5: kvgate.v1.Settings.scope:type_name -> kvgate.v1.Scope
-	10, // 6: kvgate.v1.Settings.lease_ttl:type_name -> google.protobuf.Duration
-	10, // 7: kvgate.v1.Settings.max_ttl:type_name -> google.protobuf.Duration
-	10, // 8: kvgate.v1.Settings.holder_ttl:type_name -> google.protobuf.Duration
-	10, // 9: kvgate.v1.Settings.detach_grace:type_name -> google.protobuf.Duration
-	10, // 10: kvgate.v1.Settings.staleness:type_name -> google.protobuf.Duration
-	12, // 11: kvgate.v1.Settings.oversize:type_name -> kvgate.v1.Oversize
-	10, // 12: kvgate.v1.Settings.poll_interval:type_name -> google.protobuf.Duration
-	10, // 13: kvgate.v1.Settings.poll_timeout:type_name -> google.protobuf.Duration
-	13, // 14: kvgate.v1.Settings.capacity_roles:type_name -> kvgate.v1.CapacityRoles
-	10, // 15: kvgate.v1.Settings.join_timeout:type_name -> google.protobuf.Duration
-	10, // 16: kvgate.v1.Settings.abort_timeout:type_name -> google.protobuf.Duration
-	10, // 17: kvgate.v1.Settings.close_deadline:type_name -> google.protobuf.Duration
-	14, // 18: kvgate.v1.Settings.close_scope:type_name -> kvgate.v1.CloseScope
-	10, // 19: kvgate.v1.Settings.journal_max_age:type_name -> google.protobuf.Duration
+	15, // 1: kvgate.v1.GetSettingsResponse.settings:type_name -> kvgate.v1.Settings
+	15, // 2: kvgate.v1.UpdateSettingsRequest.settings:type_name -> kvgate.v1.Settings
+	15, // 3: kvgate.v1.UpdateSettingsResponse.settings:type_name -> kvgate.v1.Settings
+	16, // 4: kvgate.v1.Settings.max_wait:type_name -> google.protobuf.Duration
+	17, // 5: kvgate.v1.Settings.scope:type_name -> kvgate.v1.Scope
+	16, // 6: kvgate.v1.Settings.lease_ttl:type_name -> google.protobuf.Duration
+	16, // 7: kvgate.v1.Settings.max_ttl:type_name -> google.protobuf.Duration
+	16, // 8: kvgate.v1.Settings.holder_ttl:type_name -> google.protobuf.Duration
+	16, // 9: kvgate.v1.Settings.detach_grace:type_name -> google.protobuf.Duration
+	16, // 10: kvgate.v1.Settings.staleness:type_name -> google.protobuf.Duration
+	18, // 11: kvgate.v1.Settings.oversize:type_name -> kvgate.v1.Oversize
+	16, // 12: kvgate.v1.Settings.poll_interval:type_name -> google.protobuf.Duration
+	16, // 13: kvgate.v1.Settings.poll_timeout:type_name -> google.protobuf.Duration
+	19, // 14: kvgate.v1.Settings.capacity_roles:type_name -> kvgate.v1.CapacityRoles
+	16, // 15: kvgate.v1.Settings.join_timeout:type_name -> google.protobuf.Duration
+	16, // 16: kvgate.v1.Settings.abort_timeout:type_name -> google.protobuf.Duration
+	16, // 17: kvgate.v1.Settings.close_deadline:type_name -> google.protobuf.Duration
+	20, // 18: kvgate.v1.Settings.close_scope:type_name -> kvgate.v1.CloseScope
+	16, // 19: kvgate.v1.Settings.journal_max_age:type_name -> google.protobuf.Duration
 	0,  // 20: kvgate.v1.ClusterService.GetStatus:input_type -> kvgate.v1.GetStatusRequest
-	3,  // 21: kvgate.v1.ClusterService.GetSettings:input_type -> kvgate.v1.GetSettingsRequest
-	5,  // 22: kvgate.v1.ClusterService.UpdateSettings:input_type -> kvgate.v1.UpdateSettingsRequest
-	7,  // 23: kvgate.v1.ClusterService.DeletePool:input_type -> kvgate.v1.DeletePoolRequest
-	1,  // 24: kvgate.v1.ClusterService.GetStatus:output_type -> kvgate.v1.GetStatusResponse
-	4,  // 25: kvgate.v1.ClusterService.GetSettings:output_type -> kvgate.v1.GetSettingsResponse
-	6,  // 26: kvgate.v1.ClusterService.UpdateSettings:output_type -> kvgate.v1.UpdateSettingsResponse
-	8,  // 27: kvgate.v1.ClusterService.DeletePool:output_type -> kvgate.v1.DeletePoolResponse
-	24, // [24:28] is the sub-list for method output_type
-	20, // [20:24] is the sub-list for method input_type
+	3,  // 21: kvgate.v1.ClusterService.AddNode:input_type -> kvgate.v1.AddNodeRequest
+	5,  // 22: kvgate.v1.ClusterService.RemoveNode:input_type -> kvgate.v1.RemoveNodeRequest
+	7,  // 23: kvgate.v1.ClusterService.TransferLeadership:input_type -> kvgate.v1.TransferLeadershipRequest
+	9,  // 24: kvgate.v1.ClusterService.GetSettings:input_type -> kvgate.v1.GetSettingsRequest
+	11, // 25: kvgate.v1.ClusterService.UpdateSettings:input_type -> kvgate.v1.UpdateSettingsRequest
+	13, // 26: kvgate.v1.ClusterService.DeletePool:input_type -> kvgate.v1.DeletePoolRequest
+	1,  // 27: kvgate.v1.ClusterService.GetStatus:output_type -> kvgate.v1.GetStatusResponse
+	4,  // 28: kvgate.v1.ClusterService.AddNode:output_type -> kvgate.v1.AddNodeResponse
+	6,  // 29: kvgate.v1.ClusterService.RemoveNode:output_type -> kvgate.v1.RemoveNodeResponse
+	8,  // 30: kvgate.v1.ClusterService.TransferLeadership:output_type -> kvgate.v1.TransferLeadershipResponse
+	10, // 31: kvgate.v1.ClusterService.GetSettings:output_type -> kvgate.v1.GetSettingsResponse
+	12, // 32: kvgate.v1.ClusterService.UpdateSettings:output_type -> kvgate.v1.UpdateSettingsResponse
+	14, // 33: kvgate.v1.ClusterService.DeletePool:output_type -> kvgate.v1.DeletePoolResponse
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
 	20, // [20:20] is the sub-list for extension type_name
 	20, // [20:20] is the sub-list for extension extendee
 	0,  // [0:20] is the sub-list for field type_name
@@ -1021,14 +1329,15 @@ func file_kvgate_v1_cluster_proto_init() {
 		return
 	}
 	file_kvgate_v1_types_proto_init()
-	file_kvgate_v1_cluster_proto_msgTypes[9].OneofWrappers = []any{}
+	file_kvgate_v1_cluster_proto_msgTypes[2].OneofWrappers = []any{}
+	file_kvgate_v1_cluster_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kvgate_v1_cluster_proto_rawDesc), len(file_kvgate_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,6 +36,14 @@ const (
 	// ClusterServiceGetStatusProcedure is the fully-qualified name of the ClusterService's GetStatus
 	// RPC.
 	ClusterServiceGetStatusProcedure = "/kvgate.v1.ClusterService/GetStatus"
+	// ClusterServiceAddNodeProcedure is the fully-qualified name of the ClusterService's AddNode RPC.
+	ClusterServiceAddNodeProcedure = "/kvgate.v1.ClusterService/AddNode"
+	// ClusterServiceRemoveNodeProcedure is the fully-qualified name of the ClusterService's RemoveNode
+	// RPC.
+	ClusterServiceRemoveNodeProcedure = "/kvgate.v1.ClusterService/RemoveNode"
+	// ClusterServiceTransferLeadershipProcedure is the fully-qualified name of the ClusterService's
+	// TransferLeadership RPC.
+	ClusterServiceTransferLeadershipProcedure = "/kvgate.v1.ClusterService/TransferLeadership"
 	// ClusterServiceGetSettingsProcedure is the fully-qualified name of the ClusterService's
 	// GetSettings RPC.
 	ClusterServiceGetSettingsProcedure = "/kvgate.v1.ClusterService/GetSettings"
@@ -50,6 +58,13 @@ const (
 // ClusterServiceClient is a client for the kvgate.v1.ClusterService service.
 type ClusterServiceClient interface {
 	GetStatus(context.Context, *connect.Request[v1.GetStatusRequest]) (*connect.Response[v1.GetStatusResponse], error)
+	// AddNode adds a node without a vote; it gets one once it has caught up. Any node takes the call.
+	// Adding a member again, with the same address or a new one, does no harm.
+	AddNode(context.Context, *connect.Request[v1.AddNodeRequest]) (*connect.Response[v1.AddNodeResponse], error)
+	// RemoveNode takes a node out of the cluster. The last voter stays.
+	RemoveNode(context.Context, *connect.Request[v1.RemoveNodeRequest]) (*connect.Response[v1.RemoveNodeResponse], error)
+	// TransferLeadership has another voter lead.
+	TransferLeadership(context.Context, *connect.Request[v1.TransferLeadershipRequest]) (*connect.Response[v1.TransferLeadershipResponse], error)
 	GetSettings(context.Context, *connect.Request[v1.GetSettingsRequest]) (*connect.Response[v1.GetSettingsResponse], error)
 	// UpdateSettings changes the fields that are set, on every node alike. A pool that does not exist
 	// yet is created.
@@ -75,6 +90,24 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("GetStatus")),
 			connect.WithClientOptions(opts...),
 		),
+		addNode: connect.NewClient[v1.AddNodeRequest, v1.AddNodeResponse](
+			httpClient,
+			baseURL+ClusterServiceAddNodeProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("AddNode")),
+			connect.WithClientOptions(opts...),
+		),
+		removeNode: connect.NewClient[v1.RemoveNodeRequest, v1.RemoveNodeResponse](
+			httpClient,
+			baseURL+ClusterServiceRemoveNodeProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("RemoveNode")),
+			connect.WithClientOptions(opts...),
+		),
+		transferLeadership: connect.NewClient[v1.TransferLeadershipRequest, v1.TransferLeadershipResponse](
+			httpClient,
+			baseURL+ClusterServiceTransferLeadershipProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("TransferLeadership")),
+			connect.WithClientOptions(opts...),
+		),
 		getSettings: connect.NewClient[v1.GetSettingsRequest, v1.GetSettingsResponse](
 			httpClient,
 			baseURL+ClusterServiceGetSettingsProcedure,
@@ -98,15 +131,33 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 
 // clusterServiceClient implements ClusterServiceClient.
 type clusterServiceClient struct {
-	getStatus      *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
-	getSettings    *connect.Client[v1.GetSettingsRequest, v1.GetSettingsResponse]
-	updateSettings *connect.Client[v1.UpdateSettingsRequest, v1.UpdateSettingsResponse]
-	deletePool     *connect.Client[v1.DeletePoolRequest, v1.DeletePoolResponse]
+	getStatus          *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
+	addNode            *connect.Client[v1.AddNodeRequest, v1.AddNodeResponse]
+	removeNode         *connect.Client[v1.RemoveNodeRequest, v1.RemoveNodeResponse]
+	transferLeadership *connect.Client[v1.TransferLeadershipRequest, v1.TransferLeadershipResponse]
+	getSettings        *connect.Client[v1.GetSettingsRequest, v1.GetSettingsResponse]
+	updateSettings     *connect.Client[v1.UpdateSettingsRequest, v1.UpdateSettingsResponse]
+	deletePool         *connect.Client[v1.DeletePoolRequest, v1.DeletePoolResponse]
 }
 
 // GetStatus calls kvgate.v1.ClusterService.GetStatus.
 func (c *clusterServiceClient) GetStatus(ctx context.Context, req *connect.Request[v1.GetStatusRequest]) (*connect.Response[v1.GetStatusResponse], error) {
 	return c.getStatus.CallUnary(ctx, req)
+}
+
+// AddNode calls kvgate.v1.ClusterService.AddNode.
+func (c *clusterServiceClient) AddNode(ctx context.Context, req *connect.Request[v1.AddNodeRequest]) (*connect.Response[v1.AddNodeResponse], error) {
+	return c.addNode.CallUnary(ctx, req)
+}
+
+// RemoveNode calls kvgate.v1.ClusterService.RemoveNode.
+func (c *clusterServiceClient) RemoveNode(ctx context.Context, req *connect.Request[v1.RemoveNodeRequest]) (*connect.Response[v1.RemoveNodeResponse], error) {
+	return c.removeNode.CallUnary(ctx, req)
+}
+
+// TransferLeadership calls kvgate.v1.ClusterService.TransferLeadership.
+func (c *clusterServiceClient) TransferLeadership(ctx context.Context, req *connect.Request[v1.TransferLeadershipRequest]) (*connect.Response[v1.TransferLeadershipResponse], error) {
+	return c.transferLeadership.CallUnary(ctx, req)
 }
 
 // GetSettings calls kvgate.v1.ClusterService.GetSettings.
@@ -127,6 +178,13 @@ func (c *clusterServiceClient) DeletePool(ctx context.Context, req *connect.Requ
 // ClusterServiceHandler is an implementation of the kvgate.v1.ClusterService service.
 type ClusterServiceHandler interface {
 	GetStatus(context.Context, *connect.Request[v1.GetStatusRequest]) (*connect.Response[v1.GetStatusResponse], error)
+	// AddNode adds a node without a vote; it gets one once it has caught up. Any node takes the call.
+	// Adding a member again, with the same address or a new one, does no harm.
+	AddNode(context.Context, *connect.Request[v1.AddNodeRequest]) (*connect.Response[v1.AddNodeResponse], error)
+	// RemoveNode takes a node out of the cluster. The last voter stays.
+	RemoveNode(context.Context, *connect.Request[v1.RemoveNodeRequest]) (*connect.Response[v1.RemoveNodeResponse], error)
+	// TransferLeadership has another voter lead.
+	TransferLeadership(context.Context, *connect.Request[v1.TransferLeadershipRequest]) (*connect.Response[v1.TransferLeadershipResponse], error)
 	GetSettings(context.Context, *connect.Request[v1.GetSettingsRequest]) (*connect.Response[v1.GetSettingsResponse], error)
 	// UpdateSettings changes the fields that are set, on every node alike. A pool that does not exist
 	// yet is created.
@@ -146,6 +204,24 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		ClusterServiceGetStatusProcedure,
 		svc.GetStatus,
 		connect.WithSchema(clusterServiceMethods.ByName("GetStatus")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceAddNodeHandler := connect.NewUnaryHandler(
+		ClusterServiceAddNodeProcedure,
+		svc.AddNode,
+		connect.WithSchema(clusterServiceMethods.ByName("AddNode")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceRemoveNodeHandler := connect.NewUnaryHandler(
+		ClusterServiceRemoveNodeProcedure,
+		svc.RemoveNode,
+		connect.WithSchema(clusterServiceMethods.ByName("RemoveNode")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceTransferLeadershipHandler := connect.NewUnaryHandler(
+		ClusterServiceTransferLeadershipProcedure,
+		svc.TransferLeadership,
+		connect.WithSchema(clusterServiceMethods.ByName("TransferLeadership")),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceGetSettingsHandler := connect.NewUnaryHandler(
@@ -170,6 +246,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		switch r.URL.Path {
 		case ClusterServiceGetStatusProcedure:
 			clusterServiceGetStatusHandler.ServeHTTP(w, r)
+		case ClusterServiceAddNodeProcedure:
+			clusterServiceAddNodeHandler.ServeHTTP(w, r)
+		case ClusterServiceRemoveNodeProcedure:
+			clusterServiceRemoveNodeHandler.ServeHTTP(w, r)
+		case ClusterServiceTransferLeadershipProcedure:
+			clusterServiceTransferLeadershipHandler.ServeHTTP(w, r)
 		case ClusterServiceGetSettingsProcedure:
 			clusterServiceGetSettingsHandler.ServeHTTP(w, r)
 		case ClusterServiceUpdateSettingsProcedure:
@@ -187,6 +269,18 @@ type UnimplementedClusterServiceHandler struct{}
 
 func (UnimplementedClusterServiceHandler) GetStatus(context.Context, *connect.Request[v1.GetStatusRequest]) (*connect.Response[v1.GetStatusResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.ClusterService.GetStatus is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) AddNode(context.Context, *connect.Request[v1.AddNodeRequest]) (*connect.Response[v1.AddNodeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.ClusterService.AddNode is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) RemoveNode(context.Context, *connect.Request[v1.RemoveNodeRequest]) (*connect.Response[v1.RemoveNodeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.ClusterService.RemoveNode is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) TransferLeadership(context.Context, *connect.Request[v1.TransferLeadershipRequest]) (*connect.Response[v1.TransferLeadershipResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.ClusterService.TransferLeadership is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) GetSettings(context.Context, *connect.Request[v1.GetSettingsRequest]) (*connect.Response[v1.GetSettingsResponse], error) {
