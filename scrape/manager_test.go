@@ -1,7 +1,6 @@
 package scrape
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -55,24 +54,24 @@ func TestManagerFollowsSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.engine[a], w.engine[b] = full(0.5), full(0.5)
-		var logs bytes.Buffer
+		var logs logbook
 		src := &pools{all: map[string]ledger.Settings{"x": static(a), "none": ledger.DefaultSettings()}}
-		asked := ""
+		asked := make(chan string, 9)
 		m := newManager(src, w, Options{
 			Logger: slog.New(slog.NewTextHandler(&logs, nil)),
-			Known:  func(_ context.Context, pool string) []ledger.Engine { asked += pool; return nil },
+			Known:  func(_ context.Context, pool string) []ledger.Engine { asked <- pool; return nil },
 		}, w)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); m.Run(ctx) }()
 		pass(500 * time.Millisecond)
-		if got := names(m); got != "x" || asked != "x" {
-			t.Errorf("pollers %q, asked for %q; want x: the pool without router and engines has none", got, asked)
+		if got := names(m); got != "x" || len(asked) != 1 || <-asked != "x" {
+			t.Errorf("pollers %q; want x alone, known engines asked for: the pool without router and engines has none", got)
 		}
 		src.set(map[string]ledger.Settings{"x": static(b), "y": static(a)}, nil)
 		pass(4 * time.Second)
-		if got := names(m); got != "x y" || w.scrapes[b] == 0 {
-			t.Errorf("pollers %q, %d scrapes of x's new engine", got, w.scrapes[b])
+		if got := names(m); got != "x y" || w.scraped(b) == 0 {
+			t.Errorf("pollers %q, %d scrapes of x's new engine", got, w.scraped(b))
 		}
 		src.set(nil, errors.New("no leader"))
 		pass(4 * time.Second)

@@ -55,6 +55,9 @@ var familyNames = map[string]family{
 // counters are the families that only grow while an engine lives.
 var counters = [...]family{evicted, promptTokens, generationTokens, requests}
 
+// maxValue bounds what one series may say, so that sums stay finite and exact.
+const maxValue = 1e15
+
 const startTime = "process_start_time_seconds"
 
 // series is one line of a page.
@@ -163,6 +166,7 @@ func (p *page) add(f family, m *dto.Metric) {
 	if math.IsNaN(s.value) || math.IsInf(s.value, 0) && !isRatio(f) {
 		return
 	}
+	s.value = min(s.value, maxValue)
 	var engineType string
 	for _, l := range m.GetLabel() {
 		v := l.GetValue()

@@ -1,7 +1,6 @@
 package scrape
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -17,7 +16,7 @@ func TestRound(t *testing.T) {
 	w := newWorld()
 	w.router = lists(b, a)
 	w.engine[a], w.engine[b] = full(0.25), full(0.5)
-	poll(t, w, routed(), nil, func(p *Poller, logs *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(p *Poller, logs *logbook) {
 		pass(time.Second)
 		r := w.last(t)
 		if !r.Fresh || r.Degrade || r.Discovery != SourceWorkers || len(r.Engines) != 2 || r.Engines[0].URL != a {
@@ -43,7 +42,7 @@ func TestOneBadEngineDoesNotVoidTheRound(t *testing.T) {
 		return Discovery{Source: SourceWorkers, Engines: []Listed{{URL: a}, {URL: b}, {URL: c, Unhealthy: true, Role: ledger.RoleDecode}}}, nil
 	}
 	w.engine[a], w.engine[c] = full(0.25), full(0.5)
-	poll(t, w, routed(), nil, func(*Poller, *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(*Poller, *logbook) {
 		pass(time.Second)
 		r := w.last(t)
 		if e := row(t, r, a); !r.Fresh || !e.Healthy {
@@ -78,7 +77,7 @@ func TestHangingEngines(t *testing.T) {
 		}
 		return n
 	}
-	poll(t, w, routed(), nil, func(p *Poller, _ *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(p *Poller, _ *logbook) {
 		pass(time.Second)
 		if n := healthy(); n != 256 {
 			t.Fatalf("%d of 256 healthy at first", n)
@@ -105,8 +104,8 @@ func TestHangingEngines(t *testing.T) {
 			t.Errorf("error %q", e.Error)
 		}
 		for _, u := range urls {
-			if w.scrapes[u] > 5 {
-				t.Errorf("%s scraped %d times in 9 s", u, w.scrapes[u])
+			if n := w.scraped(u); n > 5 {
+				t.Errorf("%s scraped %d times in 9 s", u, n)
 			}
 		}
 	})
@@ -122,7 +121,7 @@ func TestHangingEnginesLeaveTheirSlots(t *testing.T) {
 	}
 	w.engine[urls[199]] = full(0.5)
 	w.router = lists(urls...)
-	poll(t, w, routed(), nil, func(*Poller, *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(*Poller, *logbook) {
 		pass(1900 * time.Millisecond)
 		if e := row(t, w.last(t), urls[199]); !e.Healthy {
 			t.Errorf("the engine that answers: %+v", e)
@@ -138,9 +137,9 @@ func TestSlowEngine(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		return full(0.5)(ctx)
 	}
-	poll(t, w, routed(), nil, func(*Poller, *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(*Poller, *logbook) {
 		pass(2500 * time.Millisecond)
-		for _, r := range w.rounds {
+		for _, r := range w.all() {
 			if r.Fresh {
 				t.Errorf("a round without any news is a snapshot: %+v", r)
 			}
@@ -157,7 +156,7 @@ func TestNothingAnswers(t *testing.T) {
 	w.engine[a] = full(0.5)
 	s := routed()
 	s.RouterURL, s.EngineURLs = "", []string{a}
-	poll(t, w, s, nil, func(*Poller, *bytes.Buffer) {
+	poll(t, w, s, nil, func(*Poller, *logbook) {
 		pass(time.Second)
 		if r := w.last(t); !r.Fresh || r.Discovery != SourceStatic {
 			t.Fatalf("round %+v", r)
@@ -191,7 +190,7 @@ func TestNothingAnswers(t *testing.T) {
 func TestRouterAnswersButNoEngine(t *testing.T) {
 	w := newWorld()
 	w.router = lists(a, b)
-	poll(t, w, routed(), nil, func(*Poller, *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(*Poller, *logbook) {
 		pass(time.Second)
 		if r := w.last(t); !r.Fresh || r.Degrade || len(r.Engines) != 2 {
 			t.Errorf("round %+v", r)
@@ -203,7 +202,7 @@ func TestEmptyListCountsTwice(t *testing.T) {
 	w := newWorld()
 	w.router = lists(a)
 	w.engine[a] = full(0.5)
-	poll(t, w, routed(), nil, func(*Poller, *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(*Poller, *logbook) {
 		pass(time.Second)
 		w.set(func() { w.router = lists() })
 		pass(2 * time.Second)
@@ -228,7 +227,7 @@ func TestEmptyListsNotInARow(t *testing.T) {
 	w.engine[a] = full(0.5)
 	s := routed()
 	s.Staleness = time.Hour
-	poll(t, w, s, nil, func(*Poller, *bytes.Buffer) {
+	poll(t, w, s, nil, func(*Poller, *logbook) {
 		pass(time.Second)
 		for i, router := range []func(context.Context) (Discovery, error){lists(), lists(a), lists(), routerDown, lists()} {
 			w.set(func() { w.router = router })
@@ -244,7 +243,7 @@ func TestRouterDiesAndReturns(t *testing.T) {
 	w := newWorld()
 	w.router = lists(a)
 	w.engine[a] = full(0.5)
-	poll(t, w, routed(), nil, func(p *Poller, logs *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(p *Poller, logs *logbook) {
 		pass(time.Second)
 		w.set(func() { w.router = routerDown })
 		pass(5 * time.Second) // at 6 s the list of 0 s is not older than 6 s yet
@@ -273,7 +272,7 @@ func TestRouterHangs(t *testing.T) {
 	w := newWorld()
 	w.router = lists(a)
 	w.engine[a] = full(0.5)
-	poll(t, w, routed(), nil, func(p *Poller, _ *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(p *Poller, _ *logbook) {
 		pass(time.Second)
 		w.set(func() {
 			w.router = func(ctx context.Context) (Discovery, error) { <-ctx.Done(); return Discovery{}, unreachable(ctx.Err()) }
@@ -295,7 +294,7 @@ func TestStaticListStandsIn(t *testing.T) {
 	w.engine[a], w.engine[b] = full(0.5), full(0.5)
 	s := routed()
 	s.EngineURLs = []string{b}
-	poll(t, w, s, nil, func(*Poller, *bytes.Buffer) {
+	poll(t, w, s, nil, func(*Poller, *logbook) {
 		pass(time.Second)
 		if r := w.last(t); !r.Fresh || r.Discovery != SourceStatic || !row(t, r, b).Healthy {
 			t.Errorf("router never seen: %+v", r)
@@ -327,7 +326,7 @@ func TestKnownEngines(t *testing.T) {
 		{URL: a, Healthy: true, Capacity: 700, Incarnation: "restart-2", Role: ledger.RoleRegular},
 		{URL: b, Error: "was down"},
 	}
-	poll(t, w, routed(), known, func(*Poller, *bytes.Buffer) {
+	poll(t, w, routed(), known, func(*Poller, *logbook) {
 		pass(1900 * time.Millisecond)
 		r := w.last(t)
 		if e := row(t, r, a); e != known[0] {
@@ -349,7 +348,7 @@ func TestSuppression(t *testing.T) {
 	w.engine[a] = full(0.5)
 	s := routed()
 	s.Staleness = 30 * time.Second // a third is five polls
-	poll(t, w, s, nil, func(p *Poller, _ *bytes.Buffer) {
+	poll(t, w, s, nil, func(p *Poller, _ *logbook) {
 		pass(9 * time.Second)
 		if w.count() != 1 || p.Status().Suppressed != 4 {
 			t.Errorf("%d rounds proposed in 9 s, %d suppressed; want 1 and 4", w.count(), p.Status().Suppressed)
@@ -377,7 +376,7 @@ func TestRecoveryIsProposed(t *testing.T) {
 	w.engine[a] = full(0.5)
 	s := routed()
 	s.RouterURL, s.EngineURLs, s.Staleness = "", []string{a}, time.Hour
-	poll(t, w, s, nil, func(*Poller, *bytes.Buffer) {
+	poll(t, w, s, nil, func(*Poller, *logbook) {
 		pass(3 * time.Second)
 		w.set(func() { w.engine[a] = nil })
 		pass(2 * time.Second)
@@ -396,7 +395,7 @@ func TestRefusedProposalIsRepeated(t *testing.T) {
 	w.refuse = errRefused
 	s := routed()
 	s.Staleness = time.Hour
-	poll(t, w, s, nil, func(p *Poller, logs *bytes.Buffer) {
+	poll(t, w, s, nil, func(p *Poller, logs *logbook) {
 		pass(5 * time.Second)
 		if st := p.Status(); st.Proposed != 0 || !strings.Contains(st.LastError, "not the leader") {
 			t.Errorf("status %+v", st)
@@ -417,7 +416,7 @@ func TestEnginesComeAndGo(t *testing.T) {
 	w.router = lists(a, b)
 	w.engine[a], w.engine[c] = full(0.5), full(0.5)
 	w.engine[b] = hangs
-	poll(t, w, routed(), nil, func(_ *Poller, logs *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(_ *Poller, logs *logbook) {
 		pass(1900 * time.Millisecond)
 		w.set(func() { w.router = lists(c) })
 		pass(2 * time.Second)
@@ -439,7 +438,7 @@ func TestUnsupportedIsSaidOnce(t *testing.T) {
 	w := newWorld()
 	w.router = lists(a, "grpc://g:1")
 	w.engine[a] = full(0.5)
-	poll(t, w, routed(), nil, func(_ *Poller, logs *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(_ *Poller, logs *logbook) {
 		pass(9 * time.Second)
 		if n := strings.Count(logs.String(), "grpc://g:1"); n != 1 {
 			t.Errorf("said %d times", n)
@@ -456,7 +455,7 @@ func TestSettingsChange(t *testing.T) {
 	w := newWorld()
 	w.router = lists(a)
 	w.engine[a], w.engine[b] = full(0.5), full(0.25)
-	poll(t, w, routed(), nil, func(p *Poller, _ *bytes.Buffer) {
+	poll(t, w, routed(), nil, func(p *Poller, _ *logbook) {
 		pass(time.Second)
 		s := routed()
 		s.RouterURL, s.EngineURLs, s.PollInterval = "", []string{b}, time.Second

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -88,6 +89,18 @@ func (w *world) count() int {
 	return len(w.rounds)
 }
 
+func (w *world) all() []ledger.Round {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.rounds)
+}
+
+func (w *world) scraped(url string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.scrapes[url]
+}
+
 func (w *world) last(t *testing.T) ledger.Round {
 	t.Helper()
 	w.mu.Lock()
@@ -125,10 +138,10 @@ func routed() ledger.Settings {
 }
 
 // poll runs one poller against w while test runs, in a bubble. The log is returned through logs.
-func poll(t *testing.T, w *world, s ledger.Settings, known []ledger.Engine, test func(p *Poller, logs *bytes.Buffer)) {
+func poll(t *testing.T, w *world, s ledger.Settings, known []ledger.Engine, test func(p *Poller, logs *logbook)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		var logs bytes.Buffer
+		var logs logbook
 		log := slog.New(slog.NewTextHandler(&logs, nil))
 		p := newPoller("pool", w, w, &slots{semaphore.NewWeighted(64), 250 * time.Millisecond}, log, s)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -145,6 +158,24 @@ func poll(t *testing.T, w *world, s ledger.Settings, known []ledger.Engine, test
 			t.Errorf("%s was scraped twice at once", w.twice)
 		}
 	})
+}
+
+// logbook is a log that a test reads while the poller writes.
+type logbook struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logbook) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
 }
 
 // pass lets d go by, and what is due by then happen.
