@@ -1,0 +1,216 @@
+package fsm
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"kvgate/fsm/fsmpb"
+	"kvgate/ledger"
+	"kvgate/store"
+)
+
+// goldenDir holds one encoded batch per file. They are what nodes of this and later releases have in
+// their logs: never change or delete one. A new kind of operation or a new version adds files; -update
+// writes those that are missing, and the outcomes.
+const goldenDir = "testdata/batch_v1"
+
+// golden is the history that made the files, in the order of their names.
+var golden = []struct {
+	name string
+	op   *fsmpb.Op
+}{
+	{"01_new_term", &fsmpb.Op{Kind: &fsmpb.Op_NewTerm{NewTerm: &fsmpb.NewTerm{Term: 3, Node: "n1"}}}},
+	{"02_set_cluster", &fsmpb.Op{Kind: &fsmpb.Op_SetCluster{SetCluster: &fsmpb.SetCluster{Id: "9d7e"}}}},
+	{"03_update_settings", updateOp(ledger.DefaultPool, ledger.Patch{
+		Set:    ledger.Settings{Staleness: time.Hour, Headroom: 1, EngineURLs: []string{"http://a:1", "http://b:1"}, Scope: ledger.ScopeAll},
+		Fields: []string{"staleness", "headroom", "engineUrls", "scope"}, Clear: []string{"modelId"},
+	})},
+	{"04_reconcile", reconcileOp(ledger.DefaultPool, ledger.Round{
+		Fresh: true, Discovery: "static", Reason: "b is down", Repeats: 2, Engines: []ledger.Engine{
+			{URL: "http://a:1", Healthy: true, Capacity: 100, Used: 20, Evictable: 5, Usage: 0.2, Pressure: 0.25, DPRanks: 2, Role: ledger.RoleRegular, Incarnation: "i1", EvictionRate: 1.5, Running: 3, Queued: 1},
+			{URL: "http://b:1", Error: "connection refused"},
+		},
+	})},
+	{"05_acquire_admitted", acquireOp(ledger.Acquire{
+		Pool: ledger.DefaultPool, Ticket: "req-1:0", PromptTokens: 40, MaxNewTokens: 20, Mode: ledger.ModeTrain,
+		Session: "s1", Group: "g1", Holder: "h1", RID: "r1", TTL: time.Minute, MaxWait: -1,
+	})},
+	{"06_acquire_waits", acquireOp(ledger.Acquire{
+		Pool: ledger.DefaultPool, Ticket: "req-2:0", ReservationTokens: 70, Mode: ledger.ModeEval, Priority: 2, Holder: "h2", MaxWait: 20 * time.Second,
+	})},
+	{"07_detach", &fsmpb.Op{Kind: &fsmpb.Op_Detach{Detach: &fsmpb.Detach{Pool: ledger.DefaultPool, Ticket: "req-2:0", Seq: 2, Attempt: 1}}}},
+	{"08_renew", renewOp(ledger.DefaultPool, []ledger.LeaseRef{{Ticket: "req-1:0", Epoch: 1, HasEpoch: true, Grant: 1}, {Ticket: "gone"}}, 2*time.Minute)},
+	{"09_cancel", &fsmpb.Op{Kind: &fsmpb.Op_Cancel{Cancel: &fsmpb.Cancel{Pool: ledger.DefaultPool, Ticket: "req-9:0"}}}},
+	{"10_release", releaseOp(ledger.Release{
+		Pool: ledger.DefaultPool, Ticket: "req-1:0", Epoch: 1, HasEpoch: true, Grant: 1, Holder: "h1",
+		Usage: &ledger.Usage{PromptTokens: 40, CompletionTokens: 7, CachedTokens: 30, Engine: "http://a:1", Outcome: "ok"},
+	})},
+	{"11_drain_step", &fsmpb.Op{Kind: &fsmpb.Op_DrainStep{DrainStep: &fsmpb.DrainStep{Pool: ledger.DefaultPool, Run: "run-1", Step: 4}}}},
+	// The grant of 10 claimed nothing new of h2, which was last heard of at 06.
+	{"12_reclaim_holder", &fsmpb.Op{Kind: &fsmpb.Op_ReclaimHolder{ReclaimHolder: &fsmpb.ReclaimHolder{
+		Pool: ledger.DefaultPool, Holder: "h2", LastActive: int64(6 * time.Second),
+	}}}},
+	{"13_trim_journal", &fsmpb.Op{Kind: &fsmpb.Op_TrimJournal{TrimJournal: &fsmpb.TrimJournal{FirstIndex: 5}}}},
+	{"14_tick", &fsmpb.Op{Kind: &fsmpb.Op_Tick{Tick: &fsmpb.Tick{}}}},
+	{"15_update_makes_pool", updateOp("eval", ledger.Patch{Set: ledger.Settings{ModelID: "m"}, Fields: []string{"modelId"}})},
+	{"16_delete_pool", &fsmpb.Op{Kind: &fsmpb.Op_DeletePool{DeletePool: &fsmpb.DeletePool{Pool: "eval"}}}},
+	{"17_acquire_stays", acquireOp(ledger.Acquire{Pool: ledger.DefaultPool, Ticket: "req-3:0", ReservationTokens: 90, Holder: "h3", MaxWait: -1})},
+	{"18_acquire_behind", acquireOp(ledger.Acquire{Pool: ledger.DefaultPool, Ticket: "req-4:0", ReservationTokens: 50, MaxWait: 30 * time.Second})},
+}
+
+// writeGolden writes the batches that are not there yet.
+func writeGolden(t *testing.T) {
+	must(t, os.MkdirAll(goldenDir, 0o755))
+	for i, g := range golden {
+		path := filepath.Join(goldenDir, g.name+".pb")
+		if _, err := os.Stat(path); err == nil {
+			continue
+		}
+		data, err := proto.Marshal(&fsmpb.Batch{
+			Version: 1, LedgerTime: int64(i+1) * int64(time.Second), WallTime: 1_790_000_000e9, Ops: []*fsmpb.Op{g.op},
+		})
+		must(t, err)
+		must(t, os.WriteFile(path, data, 0o644))
+	}
+}
+
+// outcome is what applying one file does, as people can read it.
+type outcome struct {
+	File      string
+	Results   []any             `json:",omitempty"`
+	Decisions []ledger.Decision `json:",omitempty"`
+	Events    []ledger.Event    `json:",omitempty"`
+}
+
+// TestGoldenBatches decodes and applies the stored batches and compares what they do, and the state
+// that they leave.
+func TestGoldenBatches(t *testing.T) {
+	if *update {
+		writeGolden(t)
+	}
+	files, err := filepath.Glob(goldenDir + "/*.pb")
+	must(t, err)
+	if len(files) < len(golden) {
+		t.Fatalf("%d golden batches, want at least %d: one of them is missing", len(files), len(golden))
+	}
+	l := ledger.New()
+	l.Reset()
+	var outcomes []outcome
+	kinds := map[string]bool{}
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		must(t, err)
+		var b fsmpb.Batch
+		must(t, proto.Unmarshal(data, &b))
+		for _, op := range b.Ops {
+			m := op.ProtoReflect()
+			kinds[string(m.WhichOneof(m.Descriptor().Oneofs().Get(0)).Name())] = true
+		}
+		res, err := applyBatch(l, &b, Version)
+		must(t, err)
+		o := outcome{File: filepath.Base(path), Events: slices.Clone(l.Events()), Decisions: res.decisions}
+		for _, r := range res.results {
+			must(t, r.Err)
+			o.Results = append(o.Results, r.Value)
+		}
+		outcomes = append(outcomes, o)
+		l.Reset()
+	}
+	compareGolden(t, goldenDir+"/outcomes.json", marshal(t, outcomes))
+	compareGolden(t, "testdata/rows_v1.json", marshal(t, exported(l)))
+	wantAllKinds(t, kinds)
+}
+
+// wantAllKinds: a new kind of operation needs a golden batch.
+func wantAllKinds(t *testing.T, seen map[string]bool) {
+	fields := (&fsmpb.Op{}).ProtoReflect().Descriptor().Oneofs().Get(0).Fields()
+	for i := range fields.Len() {
+		if name := string(fields.Get(i).Name()); !seen[name] {
+			t.Errorf("no golden batch has an operation of kind %s", name)
+		}
+	}
+}
+
+func exported(l *ledger.Ledger) (rows []ledger.Change) {
+	l.Export(func(c ledger.Change) { rows = append(rows, c) })
+	return rows
+}
+
+func marshal(t *testing.T, v any) []byte {
+	data, err := json.MarshalIndent(v, "", " ")
+	must(t, err)
+	return append(data, '\n')
+}
+
+func compareGolden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		must(t, os.WriteFile(path, got, 0o644))
+	}
+	want, err := os.ReadFile(path)
+	must(t, err)
+	if !bytes.Equal(got, want) {
+		at := 0
+		for at < min(len(got), len(want)) && got[at] == want[at] {
+			at++
+		}
+		t.Errorf("%s differs at byte %d:\n got …%.200s\nwant …%.200s", path, at, got[max(0, at-80):], want[max(0, at-80):])
+	}
+}
+
+// TestGoldenRows loads the rows that version 1 stored. The file holds bucket, key and value of each,
+// length-delimited; it is written when it is missing and never again.
+func TestGoldenRows(t *testing.T) {
+	const path = "testdata/rows_v1.pb"
+	if _, err := os.Stat(path); err != nil && *update {
+		must(t, os.WriteFile(path, encodeGoldenRows(t), 0o644))
+	}
+	data, err := os.ReadFile(path)
+	must(t, err)
+	loader := ledger.NewLoader()
+	for len(data) > 0 {
+		var parts [3][]byte
+		for i := range parts {
+			part, n := protowire.ConsumeBytes(data)
+			if n < 0 {
+				t.Fatalf("%s: %v", path, protowire.ParseError(n))
+			}
+			parts[i], data = part, data[n:]
+		}
+		bucket, ok := store.ParseBucket(string(parts[0]))
+		if !ok {
+			t.Fatalf("no bucket %q", parts[0])
+		}
+		row, err := decodeRow(bucket, parts[1], parts[2])
+		must(t, err)
+		loader.Add(row)
+	}
+	l, err := loader.Finish()
+	must(t, err)
+	compareGolden(t, "testdata/rows_v1.json", marshal(t, exported(l)))
+}
+
+// encodeGoldenRows encodes the state that the golden batches leave.
+func encodeGoldenRows(t *testing.T) (out []byte) {
+	l := ledger.New()
+	for i, g := range golden {
+		_, err := applyBatch(l, &fsmpb.Batch{Version: 1, LedgerTime: int64(i+1) * int64(time.Second), Ops: []*fsmpb.Op{g.op}}, Version)
+		must(t, err)
+	}
+	for _, c := range exported(l) {
+		row, err := encodeRow(c)
+		must(t, err)
+		for _, part := range [][]byte{[]byte(row.Bucket.String()), row.Key, row.Value} {
+			out = protowire.AppendBytes(out, part)
+		}
+	}
+	return out
+}
