@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"reflect"
 	"strings"
 	"testing"
@@ -89,7 +90,7 @@ func TestParseWorkers(t *testing.T) {
 			want: Discovery{Engines: []Listed{{URL: a}, {URL: b, Role: ledger.RoleRegular, Unhealthy: true}}},
 		},
 		{
-			name: "unhealthy stays listed", body: `{"workers":[{"url":"http://a:1","is_healthy":false,"worker_type":"encode"}]}`,
+			name: "unhealthy stays listed", body: `{"workers":[{"url":"http://a:1","is_healthy":false,"worker_type":"Encode"}]}`,
 			want: Discovery{Engines: []Listed{{URL: a, Role: ledger.RoleEncode, Unhealthy: true}}},
 		},
 		{
@@ -218,5 +219,12 @@ func TestUnreachableRouter(t *testing.T) {
 	_, err := NewDiscoverer(transport(t), Keys{}).Router(t.Context(), s.URL, "")
 	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "connection refused") {
 		t.Fatalf("error %v", err)
+	}
+}
+
+func TestUnreachableTellsNoURL(t *testing.T) {
+	err := unreachable(&url.Error{Op: "Get", URL: "http://u:secret@h", Err: errors.New("odd")})
+	if err.Error() != "unreachable: odd" {
+		t.Fatalf("error %q", err)
 	}
 }

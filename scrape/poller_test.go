@@ -129,6 +129,28 @@ func TestHangingEnginesLeaveTheirSlots(t *testing.T) {
 	})
 }
 
+// A scrape that does not even end with its context makes the engine unhealthy all the same.
+func TestStuckScrape(t *testing.T) {
+	w := newWorld()
+	w.router = lists(a, b)
+	w.engine[a], w.engine[b] = full(0.5), full(0.5)
+	poll(t, w, routed(), nil, func(*Poller, *logbook) {
+		pass(time.Second)
+		w.set(func() {
+			w.engine[b] = func(context.Context) (Sample, error) { time.Sleep(time.Minute); return Sample{}, errDown }
+		})
+		pass(6 * time.Second)
+		if e := row(t, w.last(t), b); !e.Healthy {
+			t.Errorf("4 s after its scrape began: %+v", e)
+		}
+		pass(2 * time.Second)
+		r := w.last(t)
+		if e := row(t, r, b); e.Healthy || e.Error != "no answer within 5s" || !row(t, r, a).Healthy {
+			t.Errorf("6 s after its scrape began: %+v", r)
+		}
+	})
+}
+
 // A scrape slower than a round is used when it comes.
 func TestSlowEngine(t *testing.T) {
 	w := newWorld()
@@ -202,12 +224,12 @@ func TestEmptyListCountsTwice(t *testing.T) {
 	w := newWorld()
 	w.router = lists(a)
 	w.engine[a] = full(0.5)
-	poll(t, w, routed(), nil, func(*Poller, *logbook) {
+	poll(t, w, routed(), nil, func(p *Poller, _ *logbook) {
 		pass(time.Second)
 		w.set(func() { w.router = lists() })
 		pass(2 * time.Second)
-		if r := w.last(t); r.Degrade || len(r.Engines) != 1 {
-			t.Errorf("after one empty list: %+v", r)
+		if r, st := w.last(t), p.Status(); r.Degrade || len(r.Engines) != 1 || st.Engines != 1 || w.scraped(a) != 2 {
+			t.Errorf("after one empty list: %+v, status %+v; want the engine polled on", r, st)
 		}
 		pass(2 * time.Second)
 		if r := w.last(t); !r.Degrade || !r.Fresh || len(r.Engines) != 0 || r.Reason != "router /workers lists no workers" {
@@ -408,6 +430,14 @@ func TestRefusedProposalIsRepeated(t *testing.T) {
 		if w.count() != 1 {
 			t.Errorf("%d rounds taken", w.count())
 		}
+		// A refused round may have been applied all the same: what it replaced is proposed again.
+		w.set(func() { w.refuse = errRefused; w.engine[a] = full(0.75) })
+		pass(2 * time.Second)
+		w.set(func() { w.refuse = nil; w.engine[a] = full(0.5) })
+		pass(2 * time.Second)
+		if w.count() != 2 {
+			t.Errorf("%d rounds taken after one was refused, want 2", w.count())
+		}
 	})
 }
 
@@ -501,10 +531,16 @@ func TestIncarnation(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			tr := &track{incarnation: tc.before}
 			for i, s := range tc.samples {
+				s.Info = Info{PerRank: 7}
 				tr.take(s, nil, at.Add(time.Duration(i)*2*time.Second))
 			}
 			if tr.incarnation != tc.want || tr.rate != tc.rate {
 				t.Errorf("incarnation %q, rate %v; want %q, %v", tr.incarnation, tr.rate, tc.want, tc.rate)
+			}
+			// A new process may have another capacity, which must be asked for anew.
+			restarted := len(tc.samples) > 1 && tc.want != tc.before && tc.name != "start time stays"
+			if forgotten := tr.sample.Info.PerRank == 0; forgotten != restarted {
+				t.Errorf("capacity forgotten: %v, want %v", forgotten, restarted)
 			}
 		})
 	}
