@@ -1,5 +1,10 @@
 package ledger
 
+import "fmt"
+
+// maxTicket bounds a ticket id, in bytes.
+const maxTicket = 256
+
 // Acquire decides on a ticket: admit, bypass, or wait. It returns ErrTicketMismatch,
 // ErrTooManyWaiters or a *FieldError; then nothing changed.
 func (l *Ledger) Acquire(op Acquire) (Decision, error) {
@@ -16,7 +21,7 @@ func (l *Ledger) Acquire(op Acquire) (Decision, error) {
 	l.settle(p, op.Ticket)
 	tokens := p.set.Reservation(op.PromptTokens, op.MaxNewTokens, op.ReservationTokens)
 	if reason := l.exempt(p, &op); reason != ReasonUnspecified {
-		return l.bypass(p, &op, tokens, reason), nil
+		return l.excuse(p, &op, tokens, reason), nil
 	}
 	if x, ok := p.byTicket[op.Ticket]; ok {
 		return l.claim(p, x), nil
@@ -41,10 +46,23 @@ func (op *Acquire) check() error {
 			return fieldError(f.name, int64(f.value), "0 to 1000000000000 tokens")
 		}
 	}
-	if op.Ticket == "" {
-		return fieldError("ticketId", "empty", "1 to 256 bytes")
+	if op.Ticket == "" || len(op.Ticket) > maxTicket {
+		return fieldError("ticketId", fmt.Sprintf("%d bytes long", len(op.Ticket)), "1 to 256 bytes")
 	}
 	return nil
+}
+
+// excuse lets a request go that needs no decision. A retry of a ticket that waits takes it out of the
+// queue: nobody would claim or release what it was granted later.
+func (l *Ledger) excuse(p *pool, op *Acquire, tokens Tokens, reason Reason) Decision {
+	w, waits := p.waiting[op.Ticket]
+	if !waits {
+		return l.bypass(p, op, tokens, reason)
+	}
+	l.letGo(w, KindBypassed, reason)
+	d := l.decisions[len(l.decisions)-1]
+	l.advance(p)
+	return d
 }
 
 // exempt names the reason for which the request needs no decision, steps 1 to 3.

@@ -78,6 +78,12 @@ func (m *model) Acquire(op ledger.Acquire) (ledger.Decision, error) {
 }
 
 func (m *model) bypass(p *modelPool, op ledger.Acquire, tokens ledger.Tokens, reason ledger.Reason) ledger.Decision {
+	if w := p.waiter(op.Ticket); w != nil {
+		m.letGo(p, w, reason)
+		d := m.decisions[len(m.decisions)-1]
+		m.advanceQueue(p)
+		return d
+	}
 	p.count(fact{kind: "bypass", reason: reason})
 	return ledger.Decision{
 		Pool: p.name, Ticket: op.Ticket, Action: ledger.ActionBypass, Reason: reason, Tokens: tokens, Epoch: p.epoch,
