@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"kvgate/rpc/kvgate/v1/kvgatev1connect"
+	"kvgate/rpc/tlsfiles"
 )
 
 const (
@@ -30,6 +33,9 @@ type clientOptions struct {
 	servers   []string
 	pool      string
 	tokenFile string
+	tlsCA     string
+	tlsCert   string
+	tlsKey    string
 	timeout   time.Duration
 	output    string
 }
@@ -39,6 +45,9 @@ func (o *clientOptions) flags(outputs ...string) *pflag.FlagSet {
 	fs.StringSliceVar(&o.servers, "server", []string{defaultServer}, "servers, separated by commas and tried in order")
 	fs.StringVar(&o.pool, "pool", "", "pool; the unnamed pool is \"default\"")
 	fs.StringVar(&o.tokenFile, "token-file", "", "file whose first word is the bearer token")
+	fs.StringVar(&o.tlsCA, "tls-ca", "", "PEM authorities that signed the servers' certificates (default: those of the system)")
+	fs.StringVar(&o.tlsCert, "tls-cert", "", "PEM certificate to show to servers that ask for one")
+	fs.StringVar(&o.tlsKey, "tls-key", "", "PEM key of --tls-cert")
 	fs.DurationVar(&o.timeout, "timeout", defaultTimeout, "longest time for one call to one server")
 	choiceVar(fs, &o.output, "output", outputTable, "form of the output", outputs...)
 	allow(fs, "server", "http:// or https:// URLs separated by commas")
@@ -97,9 +106,13 @@ func newClient(m *Main, o clientOptions) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &client{clientOptions: o, m: m, http: newHTTPClient(o)}
+	h, err := newHTTPClient(o)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{clientOptions: o, m: m, http: h}
 	for _, server := range o.servers {
-		base, err := serverURL(server)
+		base, err := serverURL(server, o.secure())
 		if err != nil {
 			return nil, err
 		}
@@ -117,13 +130,44 @@ func (c *client) clone() *client {
 	return &copied
 }
 
-func newHTTPClient(o clientOptions) *http.Client {
+func newHTTPClient(o clientOptions) (*http.Client, error) {
+	secure, err := o.tls()
+	if err != nil {
+		return nil, err
+	}
 	dialer := &net.Dialer{Timeout: min(dialTimeout, o.timeout), KeepAlive: 5 * time.Second}
 	return &http.Client{
-		Transport: &http.Transport{DialContext: dialer.DialContext, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4},
+		Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: secure, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4},
 		// A redirect would carry the bearer token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// secure reports that the flags speak of TLS, so that HOST:PORT means https.
+func (o *clientOptions) secure() bool { return o.tlsCA != "" || o.tlsCert != "" }
+
+// tls returns how to make secure connections.
+func (o *clientOptions) tls() (*tls.Config, error) {
+	if (o.tlsCert == "") != (o.tlsKey == "") {
+		return nil, usagef("tls-cert, tls-key: give both or none")
 	}
+	var (
+		roots *tlsfiles.Authorities
+		id    *tlsfiles.Identity
+		err   error
+		quiet = slog.New(slog.DiscardHandler)
+	)
+	if o.tlsCA != "" {
+		if roots, err = tlsfiles.LoadAuthorities(o.tlsCA, quiet); err != nil {
+			return nil, usagef("tls-ca: %s", err)
+		}
+	}
+	if o.tlsCert != "" {
+		if id, err = tlsfiles.LoadIdentity(o.tlsCert, o.tlsKey, quiet); err != nil {
+			return nil, usagef("tls-cert: %s", err)
+		}
+	}
+	return tlsfiles.Client(id, roots, ""), nil
 }
 
 func newEndpoint(h *http.Client, base, token string) *endpoint {
@@ -148,10 +192,18 @@ func bearer(token string) connect.UnaryInterceptorFunc {
 	}
 }
 
-// serverURL completes HOST:PORT to a URL and refuses what no server can have.
-func serverURL(s string) (string, error) {
+// serverURL completes HOST:PORT to a URL and refuses what no server can have. With TLS in the flags
+// HOST:PORT means https, and so does the default.
+func serverURL(s string, secure bool) (string, error) {
 	base := strings.TrimSpace(s)
-	if !strings.Contains(base, "://") {
+	if secure && base == defaultServer {
+		base = strings.TrimPrefix(base, "http://")
+	}
+	switch {
+	case strings.Contains(base, "://"):
+	case secure:
+		base = "https://" + base
+	default:
 		base = "http://" + base
 	}
 	if !httpURL(base) {

@@ -32,6 +32,8 @@ type ServeConfig struct {
 	DataDir string
 	// Listen is the HOST:PORT of the API, the metrics and the web page.
 	Listen string
+	// Advertise is the HOST:PORT under which clients reach Listen; "" means it follows from the others.
+	Advertise string
 	// RaftListen is the HOST:PORT that peers connect to.
 	RaftListen string
 	// RaftAdvertise is the HOST:PORT under which peers reach RaftListen; never empty after validation.
@@ -56,6 +58,11 @@ type ServeConfig struct {
 	EngineKeyFile      string
 	EngineAdminKeyFile string
 
+	// TLSCert and TLSKey secure Listen; both or none. With TLSClientCA callers must show a certificate
+	// that it signed.
+	TLSCert, TLSKey, TLSClientCA string
+	// RaftTLSCert, RaftTLSKey and RaftTLSCA make nodes show each other certificates; all or none.
+	RaftTLSCert, RaftTLSKey, RaftTLSCA string
 	// Tokens is the file of bearer tokens that callers must show one of; "" means that all may call.
 	Tokens string
 	// Strict refuses to start where an unsafe configuration would only be warned about.
@@ -78,6 +85,7 @@ func (c *ServeConfig) flags() *pflag.FlagSet {
 	fs.StringVar(&c.NodeID, "node-id", "", "name of this node, unique in the cluster and for good (required)")
 	fs.StringVar(&c.DataDir, "data-dir", "", "directory of this node's state; made when missing (required)")
 	fs.StringVar(&c.Listen, "listen", "127.0.0.1:7070", "HOST:PORT of the API, /metrics and the web page")
+	fs.StringVar(&c.Advertise, "advertise", "", "HOST:PORT under which clients reach --listen (default: the same, or the host of --raft-advertise when --listen has none)")
 	fs.StringVar(&c.RaftListen, "raft-listen", "127.0.0.1:7071", "HOST:PORT for the other nodes")
 	fs.StringVar(&c.RaftAdvertise, "raft-advertise", "", "HOST:PORT under which the other nodes reach --raft-listen (default: the same)")
 	fs.BoolVar(&c.Bootstrap, "bootstrap", false, "form a cluster of this one node")
@@ -88,6 +96,12 @@ func (c *ServeConfig) flags() *pflag.FlagSet {
 	fs.StringSliceVar(&c.Engines, "engines", nil, "URLs of the engines of the default pool")
 	fs.StringVar(&c.Config, "config", "", "YAML file with the same names as these flags")
 	fs.StringVar(&c.Tokens, "tokens", "", "file of bearer tokens, one a line: token role [pool,…]")
+	fs.StringVar(&c.TLSCert, "tls-cert", "", "PEM certificate of the API, with its intermediates")
+	fs.StringVar(&c.TLSKey, "tls-key", "", "PEM key of --tls-cert")
+	fs.StringVar(&c.TLSClientCA, "tls-client-ca", "", "PEM authorities; callers must show a certificate that one of them signed")
+	fs.StringVar(&c.RaftTLSCert, "raft-tls-cert", "", "PEM certificate that this node shows the other nodes, as server and as client")
+	fs.StringVar(&c.RaftTLSKey, "raft-tls-key", "", "PEM key of --raft-tls-cert")
+	fs.StringVar(&c.RaftTLSCA, "raft-tls-ca", "", "PEM authorities that signed the certificates of all nodes")
 	fs.StringVar(&c.RouterKeyFile, "router-key-file", "", "file that holds the router's API key")
 	fs.StringVar(&c.EngineKeyFile, "engine-key-file", "", "file that holds the engines' API key")
 	fs.StringVar(&c.EngineAdminKeyFile, "engine-admin-key-file", "", "file that holds the engines' admin API key")
@@ -104,7 +118,7 @@ func (c *ServeConfig) flags() *pflag.FlagSet {
 // Validate checks the configuration and fills what follows from other values. The first mistake is
 // returned as an error that names the key, its value and what is allowed.
 func (c *ServeConfig) Validate() error {
-	for _, check := range []func() error{c.checkNode, c.checkAddresses, c.checkLists, c.checkFormation, c.checkFiles, c.checkLimits, c.checkExposure} {
+	for _, check := range []func() error{c.checkNode, c.checkAddresses, c.checkLists, c.checkFormation, c.checkTogether, c.checkFiles, c.checkLimits, c.checkExposure} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -146,6 +160,9 @@ func (c *ServeConfig) checkAddresses() error {
 	if _, listens, _ := net.SplitHostPort(c.RaftListen); port == "0" && listens != "0" {
 		return badValue("raft-advertise", c.RaftAdvertise, "a port above 0")
 	}
+	if c.Advertise != "" && !reachable(c.Advertise) {
+		return badValue("advertise", c.Advertise, "HOST:PORT that clients can reach")
+	}
 	if c.Listen == c.RaftListen && !strings.HasSuffix(c.Listen, ":0") {
 		return badValue("raft-listen", c.RaftListen, "another port than --listen")
 	}
@@ -162,16 +179,9 @@ func validAddress(s string) bool {
 }
 
 func (c *ServeConfig) checkLists() error {
-	c.Peers = nil
-	for _, written := range c.peers {
-		id, address, ok := strings.Cut(strings.TrimSpace(written), "=")
-		if !ok || id == "" || len(id) > maxIDBytes || strings.ContainsFunc(id, notInNodeID) || !reachable(address) {
-			return badValue("peers", written, "ID=HOST:PORT pairs separated by commas")
-		}
-		if slices.ContainsFunc(c.Peers, func(p Peer) bool { return p.ID == id || p.Address == address }) {
-			return badValue("peers", written, "every ID and every address once")
-		}
-		c.Peers = append(c.Peers, Peer{ID: id, Address: address})
+	var err error
+	if c.Peers, err = parsePeers(c.peers); err != nil {
+		return err
 	}
 	for _, address := range c.Join {
 		if !reachable(address) {
@@ -187,6 +197,21 @@ func (c *ServeConfig) checkLists() error {
 		}
 	}
 	return nil
+}
+
+// parsePeers reads ID=HOST:PORT pairs.
+func parsePeers(pairs []string) (peers []Peer, err error) {
+	for _, written := range pairs {
+		id, address, ok := strings.Cut(strings.TrimSpace(written), "=")
+		if !ok || id == "" || len(id) > maxIDBytes || strings.ContainsFunc(id, notInNodeID) || !reachable(address) {
+			return nil, badValue("peers", written, "ID=HOST:PORT pairs separated by commas")
+		}
+		if slices.ContainsFunc(peers, func(p Peer) bool { return p.ID == id || p.Address == address }) {
+			return nil, badValue("peers", written, "every ID and every address once")
+		}
+		peers = append(peers, Peer{ID: id, Address: address})
+	}
+	return peers, nil
 }
 
 // reachable reports that s is an address another node may dial.
@@ -238,23 +263,6 @@ func emptyDir(path string) bool {
 	return err != nil || len(entries) == 0
 }
 
-func (c *ServeConfig) checkFiles() error {
-	for _, f := range []struct{ key, path string }{
-		{"tokens", c.Tokens}, {"router-key-file", c.RouterKeyFile},
-		{"engine-key-file", c.EngineKeyFile}, {"engine-admin-key-file", c.EngineAdminKeyFile},
-	} {
-		if f.path == "" {
-			continue
-		}
-		opened, err := os.Open(f.path)
-		if err != nil {
-			return badValue(f.key, f.path, "a file that can be read")
-		}
-		_ = opened.Close() // only read
-	}
-	return nil
-}
-
 func (c *ServeConfig) checkLimits() error {
 	if c.FailOpenAfter <= 0 || c.FailOpenAfter > time.Hour {
 		return badValue("fail-open-after", c.FailOpenAfter.String(), "a duration above 0s and at most 1h")
@@ -265,25 +273,6 @@ func (c *ServeConfig) checkLimits() error {
 	return nil
 }
 
-func (c *ServeConfig) checkExposure() error {
-	if c.Strict && c.Exposed() {
-		return badValue("listen", c.Listen, "a loopback address, or --tokens FILE (--strict is on)")
-	}
-	return nil
-}
-
-// Exposed reports that the API is open to other machines and asks no caller for a token.
-func (c *ServeConfig) Exposed() bool { return c.Tokens == "" && !loopback(c.Listen) }
-
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 // Attrs returns the effective configuration for the log. Key files are named, never read; passwords
 // in URLs are masked.
 func (c *ServeConfig) Attrs() []slog.Attr {
@@ -292,6 +281,7 @@ func (c *ServeConfig) Attrs() []slog.Attr {
 		slog.String("node_id", c.NodeID),
 		slog.String("data_dir", c.DataDir),
 		slog.String("listen", c.Listen),
+		slog.String("advertise", c.Advertise),
 		slog.String("raft_listen", c.RaftListen),
 		slog.String("raft_advertise", c.RaftAdvertise),
 		slog.Bool("bootstrap", c.Bootstrap),
@@ -304,6 +294,12 @@ func (c *ServeConfig) Attrs() []slog.Attr {
 		slog.String("engine_key_file", c.EngineKeyFile),
 		slog.String("engine_admin_key_file", c.EngineAdminKeyFile),
 		slog.String("tokens", c.Tokens),
+		slog.String("tls_cert", c.TLSCert),
+		slog.String("tls_key", c.TLSKey),
+		slog.String("tls_client_ca", c.TLSClientCA),
+		slog.String("raft_tls_cert", c.RaftTLSCert),
+		slog.String("raft_tls_key", c.RaftTLSKey),
+		slog.String("raft_tls_ca", c.RaftTLSCA),
 		slog.Bool("strict", c.Strict),
 		slog.Duration("fail_open_after", c.FailOpenAfter),
 		slog.Uint64("snapshot_threshold", c.SnapshotThreshold),

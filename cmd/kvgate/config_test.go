@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -83,6 +84,13 @@ peers: [n1=a:8081, "n2=b:8081", n3=c:8081]
 router: http://user:hunter2@router:30000/?key=hunter2
 engines: http://e1:3000,http://e2:3000
 tokens: `+secret+`
+advertise: a:8080
+tls-cert: `+secret+`
+tls-key: `+secret+`
+tls-client-ca: `+secret+`
+raft-tls-cert: `+secret+`
+raft_tls_key: `+secret+`
+raft-tls-ca: `+secret+`
 router-key-file: `+secret+`
 engine-key-file: `+secret+`
 engine-admin-key-file: `+secret+`
@@ -102,7 +110,8 @@ join:
 		Config: path, NodeID: "n1", DataDir: dir, Listen: "127.0.0.1:8080", RaftListen: "0.0.0.0:8081", RaftAdvertise: "a:8081",
 		BootstrapExpect: 3, Peers: []Peer{{"n1", "a:8081"}, {"n2", "b:8081"}, {"n3", "c:8081"}},
 		peers: []string{"n1=a:8081", "n2=b:8081", "n3=c:8081"}, Router: "http://user:hunter2@router:30000/?key=hunter2",
-		Engines: []string{"http://e1:3000", "http://e2:3000"}, Tokens: secret, RouterKeyFile: secret, EngineKeyFile: secret,
+		Engines: []string{"http://e1:3000", "http://e2:3000"}, Tokens: secret, RouterKeyFile: secret,
+		Advertise: "a:8080", TLSCert: secret, TLSKey: secret, TLSClientCA: secret, RaftTLSCert: secret, RaftTLSKey: secret, RaftTLSCA: secret, EngineKeyFile: secret,
 		EngineAdminKeyFile: secret, FailOpenAfter: 1500 * time.Millisecond, SnapshotThreshold: 1000,
 		LogLevel: "debug", LogFormat: "json", Strict: true,
 	}
@@ -162,7 +171,16 @@ func TestBadServeConfiguration(t *testing.T) {
 		{node + "--fail-open-after soon", "", `fail-open-after: "soon" is not allowed: use a duration such as 500ms, 45s or 10m`},
 		{node + "--snapshot-threshold 0", "", `snapshot-threshold: "0" is not allowed: use a whole number above 0`},
 		{node + "--log-level loud", "", `log-level: "loud" is not allowed: use debug, info, warn or error`},
-		{node + "--strict --listen 0.0.0.0:7070", "", `listen: "0.0.0.0:7070" is not allowed: use a loopback address, or --tokens FILE (--strict is on)`},
+		{node + "--strict --listen 0.0.0.0:7070", "", `listen: "0.0.0.0:7070" is not allowed: use a loopback address, or --tls-cert and --tls-key with --tokens or --tls-client-ca (--strict is on)`},
+		{node + "--strict --listen 0.0.0.0:7070 --tokens FILE", "", `listen: "0.0.0.0:7070" is not allowed: use a loopback address, or --tls-cert and --tls-key with --tokens or --tls-client-ca (--strict is on)`},
+		{node + "--strict --listen 0.0.0.0:7070 --tls-cert FILE --tls-key FILE", "", `listen: "0.0.0.0:7070" is not allowed: use a loopback address, or --tls-cert and --tls-key with --tokens or --tls-client-ca (--strict is on)`},
+		{node + "--strict --raft-listen 10.0.0.1:7071", "", `raft-listen: "10.0.0.1:7071" is not allowed: use a loopback address, or --raft-tls-cert, --raft-tls-key and --raft-tls-ca (--strict is on)`},
+		{node + "--advertise 7070", "", `advertise: "7070" is not allowed: use HOST:PORT that clients can reach`},
+		{node + "--tls-cert FILE", "", `tls-key: "" is not allowed: use a file, since --tls-cert is given`},
+		{node + "--tls-client-ca FILE", "", `tls-cert: "" is not allowed: use a file, since --tls-client-ca is given`},
+		{node + "--raft-tls-cert FILE --raft-tls-key FILE", "", `raft-tls-ca: "" is not allowed: use a file, since --raft-tls-cert is given`},
+		{node + "--raft-tls-ca FILE", "", `raft-tls-cert: "" is not allowed: use a file, since --raft-tls-ca is given`},
+		{node + "--tls-cert /nonexistent --tls-key FILE", "", `tls-cert: "/nonexistent" is not allowed: use a file that can be read`},
 		{node + "--config /nonexistent.yaml", "", `config: "/nonexistent.yaml" is not allowed: use a file that exists`},
 		{node + "extra", "", `kvgate serve: unexpected argument "extra": use flags only`},
 		{node, "log-format: xml", `log-format: "xml" is not allowed: use text or json (it comes from the configuration file)`},
@@ -174,7 +192,7 @@ func TestBadServeConfiguration(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.args+test.file, func(t *testing.T) {
 			dir, path := t.TempDir(), ""
-			args := strings.Fields(strings.ReplaceAll(test.args, "DIR", dir))
+			args := strings.Fields(strings.NewReplacer("DIR", dir, "FILE", writeFile(t, "x")).Replace(test.args))
 			if test.file != "" {
 				path = writeFile(t, test.file)
 				args = append(args, "--config", path)
@@ -240,4 +258,57 @@ func TestClientFlagsComeFromTheEnvironment(t *testing.T) {
 		t.Errorf("exit %d: %s%s", r.code, r.stdout, r.stderr)
 	}
 	kvgate(t, "leases", "--output", "table").expect(t, result{stdout: "no leases"})
+}
+
+func TestWhatIsExposed(t *testing.T) {
+	tests := []struct {
+		cfg       ServeConfig
+		api, raft bool
+	}{
+		{ServeConfig{Listen: "127.0.0.1:1", RaftListen: "localhost:2"}, false, false},
+		{ServeConfig{Listen: "[::1]:1", RaftListen: "[::1]:2"}, false, false},
+		{ServeConfig{Listen: ":1", RaftListen: ":2"}, true, true},
+		{ServeConfig{Listen: "10.0.0.1:1", RaftListen: "a:2", Tokens: "t"}, true, true},
+		{ServeConfig{Listen: "10.0.0.1:1", RaftListen: "a:2", TLSCert: "c", RaftTLSCert: "c"}, true, false},
+		{ServeConfig{Listen: "10.0.0.1:1", RaftListen: "a:2", TLSCert: "c", Tokens: "t"}, false, true},
+		{ServeConfig{Listen: "10.0.0.1:1", RaftListen: "a:2", TLSCert: "c", TLSClientCA: "ca", RaftTLSCert: "c"}, false, false},
+	}
+	for _, test := range tests {
+		if got := test.cfg.Exposed(); got != test.api {
+			t.Errorf("%+v: API exposed is %t", test.cfg, got)
+		}
+		if got := test.cfg.RaftExposed(); got != test.raft {
+			t.Errorf("%+v: raft exposed is %t", test.cfg, got)
+		}
+		var log bytes.Buffer
+		test.cfg.warnOfExposure(t.Context(), newLogger(&log, "info", "text"))
+		if got, want := strings.Count(log.String(), "level=WARN"), count01(test.api)+count01(test.raft); got != want {
+			t.Errorf("%+v: %d warnings, want %d: %s", test.cfg, got, want, log.String())
+		}
+	}
+}
+
+func count01(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func TestAPIAddress(t *testing.T) {
+	bound := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711}
+	for _, test := range []struct {
+		cfg  ServeConfig
+		want string
+	}{
+		{ServeConfig{Listen: "127.0.0.1:0", RaftAdvertise: "a:1"}, "127.0.0.1:4711"},
+		{ServeConfig{Listen: "node-a:7070", RaftAdvertise: "a:1"}, "node-a:4711"},
+		{ServeConfig{Listen: "0.0.0.0:7070", RaftAdvertise: "a:1"}, "a:4711"},
+		{ServeConfig{Listen: "[::]:7070", RaftAdvertise: "[fd00::1]:1"}, "[fd00::1]:4711"},
+		{ServeConfig{Listen: ":7070", RaftAdvertise: "a:1", Advertise: "gate.example:80"}, "gate.example:80"},
+	} {
+		if got := test.cfg.apiAddress(bound); got != test.want {
+			t.Errorf("%+v: %s, want %s", test.cfg, got, test.want)
+		}
+	}
 }

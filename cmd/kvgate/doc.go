@@ -6,6 +6,7 @@
 //	app.go      running a command line: exit codes, the one error line, environment
 //	client.go   flags of client commands, endpoints, calls
 //	config.go   the node's configuration; load.go merges flags, environment and file
+//	secure.go   the node's certificates and tokens, and what is unsafe without them
 //	printer.go  tables and JSON; format.go turns values into words
 //
 // Nothing here decides anything about admission: commands translate between a shell and the API.

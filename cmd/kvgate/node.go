@@ -25,9 +25,13 @@ type node struct {
 }
 
 // startNode starts a node and returns once its API answers; it may not have a leader yet. The node
-// runs until ctx ends, Close is called, or it halts.
+// runs until Close is called or it halts.
 func startNode(ctx context.Context, cfg ServeConfig, log *slog.Logger) (*node, error) {
 	keys, err := readKeys(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	secure, err := loadSecurity(&cfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -35,27 +39,36 @@ func startNode(ctx context.Context, cfg ServeConfig, log *slog.Logger) (*node, e
 	if err != nil {
 		return nil, fmt.Errorf("listen for the API: %w", err)
 	}
-	replica, err := openReplica(&cfg, keys, listener.Addr().String(), log)
+	replica, err := openReplica(&cfg, keys, secure, listener.Addr(), log)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	server, err := rpc.New(rpc.Options{Backend: replica, Log: log})
+	server, err := rpc.New(serverOptions(replica, secure, log))
 	if err != nil {
 		return nil, errors.Join(err, replica.Close(), listener.Close())
 	}
-	serving, cancel := context.WithCancel(ctx)
+	// Close ends serving, after leadership was handed over.
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n := &node{
-		replica: replica, url: "http://" + listener.Addr().String(), log: log, cancel: cancel, served: make(chan error, 1),
+		replica: replica, url: secure.baseURL(listener.Addr().String()), log: log, cancel: cancel, served: make(chan error, 1),
 	}
 	go func() { n.served <- server.Serve(serving, listener) }()
 	log.Info("serving", "url", n.url, "node", cfg.NodeID)
 	return n, nil
 }
 
-func openReplica(cfg *ServeConfig, keys scrape.Keys, api string, log *slog.Logger) (*fsm.Replica, error) {
-	return fsm.Open(fsm.Options{
+func serverOptions(replica *fsm.Replica, secure security, log *slog.Logger) rpc.Options {
+	o := rpc.Options{Backend: replica, Log: log, TLS: secure.api}
+	if secure.tokens != nil {
+		o.Tokens = secure.tokens
+	}
+	return o
+}
+
+func openReplica(cfg *ServeConfig, keys scrape.Keys, secure security, api net.Addr, log *slog.Logger) (*fsm.Replica, error) {
+	o := fsm.Options{
 		NodeID: cfg.NodeID, DataDir: cfg.DataDir, RaftListen: cfg.RaftListen, RaftAdvertise: cfg.RaftAdvertise,
-		APIAddress: api, Bootstrap: cfg.Bootstrap, Peers: raftServers(cfg.Peers), Join: cfg.Join,
+		APIAddress: cfg.apiAddress(api), Bootstrap: cfg.Bootstrap, Peers: raftServers(cfg.Peers), Join: cfg.Join,
 		FailOpenAfter: cfg.FailOpenAfter, SnapshotThreshold: cfg.SnapshotThreshold,
 		Version: buildVersion(), Log: log,
 		Duties: func(r *fsm.Replica) []fsm.Duty {
@@ -63,7 +76,12 @@ func openReplica(cfg *ServeConfig, keys scrape.Keys, api string, log *slog.Logge
 			poller := scrape.NewManager(r, r, scrape.Options{Keys: keys, Logger: log, Known: knownEngines(r)})
 			return []fsm.Duty{seed.run, poller.Run}
 		},
-	})
+	}
+	if secure.raft != nil {
+		o.ServerTLS, o.ClientTLS = secure.raft.Server(), secure.raft.Client
+	}
+	injectFaults(&o)
+	return fsm.Open(o)
 }
 
 func raftServers(peers []Peer) []raft.Server {
@@ -104,8 +122,10 @@ func (n *node) Wait() error {
 	}
 }
 
-// Close stops serving, hands over leadership when somebody can take it, and closes the disk.
+// Close hands over leadership when somebody can take it, stops serving, and closes the disk. Callers that
+// are blocked here are sent to the new leader, where their tickets have kept their places.
 func (n *node) Close() error {
+	n.replica.HandOver()
 	n.cancel()
 	err := <-n.served
 	n.served <- err

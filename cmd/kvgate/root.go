@@ -60,6 +60,9 @@ func commands(m *Main) []*cobra.Command {
 		newJournalCommand(m),
 		newSettingsCommand(m),
 		newStepCommand(m),
+		newNodeCommand(m),
+		newRecoverCommand(m),
+		newCertsCommand(m),
 	}
 }
 

@@ -12,14 +12,21 @@ const serveHelp = `Runs one node of the coordinator.
 
 Every flag may also come from the environment (--node-id as KVGATE_NODE_ID) and from the YAML file
 that --config names (node-id: n1). A flag wins over the environment, the environment over the file.
-Unknown variables and keys are errors.`
+Unknown variables and keys are errors.
+
+Certificates, keys and tokens are read again when their files change: certificates at every handshake,
+tokens within a second. A changed file that cannot be used is logged and the previous content stays.
+The token file has one token a line, "token role [pool,…]": role client may use the admission of its
+pools, observer may read, admin may do everything. /healthz and /readyz never need a token.`
 
 const serveExample = `  # one node
   kvgate serve --node-id n1 --data-dir /var/lib/kvgate --bootstrap --router http://router:30000
 
-  # three nodes; the same on each but for --node-id and the addresses
-  kvgate serve --node-id n1 --data-dir /var/lib/kvgate --listen 0.0.0.0:7070 --tokens /etc/kvgate/tokens \
-      --raft-listen 0.0.0.0:7071 --raft-advertise a:7071 --bootstrap-expect 3 --peers n1=a:7071,n2=b:7071,n3=c:7071
+  # three nodes; the same on each but for --node-id, the addresses and the certificates
+  kvgate serve --strict --node-id n1 --data-dir /var/lib/kvgate --listen 0.0.0.0:7070 \
+      --tls-cert n1.pem --tls-key n1-key.pem --tokens /etc/kvgate/tokens \
+      --raft-listen 0.0.0.0:7071 --raft-advertise a:7071 --raft-tls-cert n1.pem --raft-tls-key n1-key.pem \
+      --raft-tls-ca ca.pem --bootstrap-expect 3 --peers n1=a:7071,n2=b:7071,n3=c:7071
 
   # one more node for a running cluster
   kvgate serve --node-id n4 --data-dir /var/lib/kvgate --raft-listen 10.0.0.4:7071 --join a:7071`
@@ -41,10 +48,7 @@ func newServeCommand(m *Main) *cobra.Command {
 		}
 		log := newLogger(m.stderr, cfg.LogLevel, cfg.LogFormat)
 		log.LogAttrs(ctx, slog.LevelInfo, "configuration", cfg.Attrs()...)
-		if cfg.Exposed() {
-			log.LogAttrs(ctx, slog.LevelWarn, "the API is open to other machines without tokens; set --tokens, or --strict to refuse",
-				slog.String("listen", cfg.Listen))
-		}
+		cfg.warnOfExposure(ctx, log)
 		return runServe(ctx, *cfg, log)
 	})
 	return cmd
