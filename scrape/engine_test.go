@@ -165,6 +165,9 @@ func TestCapacityByInfo(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := answers(t, c.bodies)
 			e := NewEngines(transport(t), Keys{})
+			if _, err := e.Scrape(t.Context(), s.URL, Info{}, false); !errors.Is(err, ErrNoCapacity) {
+				t.Errorf("asked although told not to: %v", err)
+			}
 			got, err := e.Scrape(t.Context(), s.URL, Info{}, true)
 			if !errors.Is(err, c.err) || got.Capacity != c.want {
 				t.Fatalf("capacity %d, %v; want %d, %v", got.Capacity, err, c.want, c.err)

@@ -51,6 +51,7 @@ type scrapeResult struct {
 	sample Sample
 	err    error
 	at     time.Time
+	asked  bool
 }
 
 // source is what the list of engines depends on.
@@ -255,7 +256,7 @@ func (p *Poller) launch(ctx context.Context, t *track) {
 	url, info, timeout := t.listed.URL, t.sample.Info, p.set.PollTimeout
 	ask := t.askedAt.IsZero() || now.Sub(t.askedAt) >= askAgain
 	p.workers.Go(func() {
-		r := scrapeResult{url: url}
+		r := scrapeResult{url: url, asked: ask}
 		ended := p.slots.do(ctx, func() {
 			scraping, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
@@ -284,6 +285,9 @@ func (p *Poller) takeSample(r scrapeResult) {
 		}
 	}
 	t.take(r.sample, r.err, r.at)
+	if r.asked && errors.Is(r.err, ErrNoCapacity) {
+		t.askedAt = r.at
+	}
 	if !t.present {
 		delete(p.engines, r.url)
 		return

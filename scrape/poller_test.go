@@ -3,6 +3,7 @@ package scrape
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -498,6 +499,44 @@ func TestSettingsChange(t *testing.T) {
 		pass(5 * time.Second)
 		if n := p.Status().Rounds - before; n != 5 {
 			t.Errorf("%d rounds in 5 s at a poll interval of 1 s", n)
+		}
+	})
+}
+
+// An engine that will not tell its capacity is asked again, but not at each poll.
+func TestCapacityIsAskedForAgain(t *testing.T) {
+	w := newWorld()
+	w.router = lists(a)
+	w.engine[a] = func(context.Context) (Sample, error) { return Sample{}, ErrNoCapacity }
+	poll(t, w, routed(), nil, func(*Poller, *logbook) {
+		pass(40 * time.Second)
+		w.set(func() {
+			if want := []time.Duration{0, 16 * time.Second, 32 * time.Second}; !slices.Equal(w.asks, want) {
+				t.Errorf("asked at %v, want %v: the first polls at least 15 s apart", w.asks, want)
+			}
+		})
+		if e := row(t, w.last(t), a); e.Healthy || e.Error != "capacity unknown" {
+			t.Errorf("engine %+v", e)
+		}
+	})
+}
+
+// A list of the router before is not taken for one of the router now.
+func TestSettingsChangeWhileAsking(t *testing.T) {
+	w := newWorld()
+	w.router = func(context.Context) (Discovery, error) {
+		time.Sleep(3 * time.Second)
+		return list(SourceWorkers, []string{a}), nil
+	}
+	w.engine[a], w.engine[b] = full(0.5), full(0.5)
+	poll(t, w, routed(), nil, func(p *Poller, _ *logbook) {
+		pass(time.Second)
+		s := routed()
+		s.RouterURL, s.EngineURLs = "", []string{b}
+		p.Update(s)
+		pass(2500 * time.Millisecond)
+		if r := w.last(t); len(r.Engines) != 1 || r.Discovery != SourceStatic || w.scraped(a) != 0 {
+			t.Errorf("round %+v, old engine scraped %d times", r, w.scraped(a))
 		}
 	})
 }

@@ -44,9 +44,6 @@ const restartPrefix = "restart-"
 func (t *track) take(s Sample, err error, now time.Time) {
 	t.inFlight, t.seen, t.err = false, true, err
 	if err != nil {
-		if errors.Is(err, ErrNoCapacity) {
-			t.askedAt = now
-		}
 		return
 	}
 	previous, since := t.sample, now.Sub(t.sampled)

@@ -28,6 +28,7 @@ type world struct {
 	active  map[string]int
 	twice   string // an engine that was scraped twice at once
 	scrapes map[string]int
+	asks    []time.Duration // when a scrape could ask the info endpoints
 	started time.Time
 
 	refuse error
@@ -46,8 +47,11 @@ func (w *world) Router(ctx context.Context, _, _ string) (Discovery, error) {
 	return f(ctx)
 }
 
-func (w *world) Scrape(ctx context.Context, url string, _ Info, _ bool) (Sample, error) {
+func (w *world) Scrape(ctx context.Context, url string, _ Info, ask bool) (Sample, error) {
 	w.mu.Lock()
+	if ask {
+		w.asks = append(w.asks, time.Since(w.started))
+	}
 	w.active[url]++
 	w.scrapes[url]++
 	if w.active[url] > 1 {
