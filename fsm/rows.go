@@ -118,11 +118,7 @@ var rowDecoders = map[store.Bucket]func([]byte) (ledger.Change, error){
 		}}
 	}),
 	store.BucketPools: decoder(func(m *fsmpb.PoolRow) ledger.Change {
-		set := ledger.DefaultSettings()
-		for _, f := range settingFields {
-			f.get(&set, m.GetSettings())
-		}
-		return ledger.Change{Pool: &ledger.PoolRow{Name: m.Name, Settings: set}}
+		return ledger.Change{Pool: &ledger.PoolRow{Name: m.Name, Settings: decodeSettings(m.Settings)}}
 	}),
 	store.BucketCapacity: decoder(func(m *fsmpb.CapacityRow) ledger.Change {
 		return ledger.Change{Capacity: &ledger.CapacityRow{

@@ -145,8 +145,12 @@ func decodeDecision(m *fsmpb.Decision) ledger.Decision {
 	}
 }
 
+// decodeSettings reads settings; those that are not stored have their defaults.
 func decodeSettings(m *fsmpb.Settings) ledger.Settings {
 	set := ledger.DefaultSettings()
+	if m == nil {
+		return set
+	}
 	for _, f := range settingFields {
 		f.get(&set, m)
 	}
