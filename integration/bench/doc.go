@@ -1,0 +1,15 @@
+// Package bench measures kvgate over its API, in processes of its own, beside a peer that does less.
+// There is nothing in it but benchmarks; `make bench` runs them and they print tables.
+//
+// BenchmarkUnary has one durable kvgate node and an echo server (package echo) that speaks the same
+// protocol with the same messages and neither decides nor writes anything. The echo is what unary calls
+// can reach on the machine, so the ratio tells what the coordinator itself costs. A pair is an acquire
+// and a release; both servers run in processes of their own, the callers share one HTTP/2 connection of
+// the test process, nothing is compressed.
+//
+// Rounds of both sides alternate, so that a machine whose speed drifts slows both. A round in which the
+// host took more than a twentieth of the processors' time is repeated, within bounds, and the medians of
+// the rounds are compared. Absolute rates do not carry over between machines.
+//
+// The node's directory is below TMPDIR, which must be on a disk for the flushes to cost what they cost.
+package bench

@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	v1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/kvgate/v1/kvgatev1connect"
+)
+
+// side is a server under load.
+type side struct {
+	name   string
+	client kvgatev1connect.AdmissionServiceClient
+	// tickets numbers the tickets of all rounds.
+	tickets atomic.Uint64
+}
+
+func newSide(b *testing.B, name, url string) *side {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols, DisableCompression: true}
+	b.Cleanup(transport.CloseIdleConnections)
+	return &side{name: name, client: kvgatev1connect.NewAdmissionServiceClient(
+		&http.Client{Transport: transport}, url, connect.WithAcceptCompression("gzip", nil, nil),
+	)}
+}
+
+// round is what one round of one side came to.
+type round struct {
+	// calls per second, and quantiles of the time from an acquire to its answer.
+	calls    float64
+	p50, p99 time.Duration
+}
+
+// run has so many callers make pairs for a while. Any answer but the expected one is an error.
+func (s *side) run(ctx context.Context, callers int, length time.Duration) (round, error) {
+	var group sync.WaitGroup
+	times, failures := make([][]time.Duration, callers), make([]error, callers)
+	began := time.Now()
+	for i := range callers {
+		group.Go(func() { times[i], failures[i] = s.caller(ctx, i, began.Add(length)) })
+	}
+	group.Wait()
+	took := time.Since(began)
+	all := slices.Concat(times...)
+	slices.Sort(all)
+	if err := errors.Join(failures...); err != nil || len(all) == 0 {
+		return round{}, fmt.Errorf("%s, %d pairs: %w", s.name, len(all), err)
+	}
+	return round{
+		calls: float64(2*len(all)) / took.Seconds(),
+		p50:   all[len(all)/2], p99: all[len(all)*99/100],
+	}, nil
+}
+
+// caller makes pairs until the end and returns how long each acquire took.
+func (s *side) caller(ctx context.Context, id int, end time.Time) (times []time.Duration, err error) {
+	holder := fmt.Sprintf("worker-%d", id)
+	for {
+		ticket := fmt.Sprintf("rollout-%08d:0", s.tickets.Add(1))
+		start := time.Now()
+		if start.After(end) {
+			return times, nil
+		}
+		lease, err := s.client.Acquire(ctx, connect.NewRequest(&v1.AcquireRequest{
+			TicketId: ticket, PromptTokens: 4000, MaxNewTokens: 96, HolderId: holder, SessionId: ticket[:len(ticket)-2],
+		}))
+		if err != nil {
+			return times, err
+		}
+		if lease.Msg.Action != v1.Action_ACTION_ADMIT {
+			return times, fmt.Errorf("acquire answers %v", lease.Msg)
+		}
+		times = append(times, time.Since(start))
+		done, err := s.client.Release(ctx, connect.NewRequest(&v1.ReleaseRequest{
+			TicketId: ticket, LeaseId: lease.Msg.LeaseId, Grant: lease.Msg.Grant, HolderId: holder,
+		}))
+		if err != nil {
+			return times, err
+		}
+		if !done.Msg.Released {
+			return times, fmt.Errorf("ticket %s was not released", ticket)
+		}
+	}
+}
