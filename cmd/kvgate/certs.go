@@ -2,15 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"kvgate/rpc/devcerts"
 )
 
 func newCertsCommand(m *Main) *cobra.Command {
@@ -63,7 +57,7 @@ func (m *Main) certsDev(o *certsOptions) error {
 	if o.valid <= 0 {
 		return badValue("valid", o.valid.String(), "a duration above 0 such as 720h")
 	}
-	subjects, err := o.subjects()
+	subjects, err := o.subjects(time.Now())
 	if err != nil {
 		return err
 	}
@@ -73,150 +67,67 @@ func (m *Main) certsDev(o *certsOptions) error {
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
 		return err
 	}
-	ca, err := newAuthority(o.valid)
-	if err != nil {
+	if err := writeCerts(o.dir, subjects); err != nil {
 		return err
-	}
-	if err := ca.write(o.dir, "ca"); err != nil {
-		return err
-	}
-	for _, s := range subjects {
-		issued, err := ca.issue(s, o.valid)
-		if err != nil {
-			return err
-		}
-		if err := issued.write(o.dir, s.name); err != nil {
-			return err
-		}
 	}
 	fmt.Fprintf(m.stdout, "%s: ca, %s; good until %s\n", clean(o.dir),
-		strings.Join(each(subjects, func(s subject) string { return s.name }), ", "), ca.cert.NotAfter.Format(time.RFC3339))
+		strings.Join(each(subjects, subjectName), ", "), subjects[0].NotAfter.UTC().Format(time.RFC3339))
 	return nil
 }
 
-// subject is who a certificate is for.
-type subject struct {
-	name  string
-	hosts []string
+func writeCerts(dir string, subjects []devcerts.Subject) error {
+	whole := subjects[0]
+	ca, err := devcerts.NewAuthority(devcerts.Subject{Name: "kvgate dev authority", NotBefore: whole.NotBefore, NotAfter: whole.NotAfter})
+	if err != nil {
+		return err
+	}
+	if err := ca.Write(dir, "ca"); err != nil {
+		return err
+	}
+	for _, s := range subjects {
+		pair, err := ca.Issue(s)
+		if err != nil {
+			return err
+		}
+		if err := pair.Write(dir, s.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (o *certsOptions) subjects() (out []subject, err error) {
+func subjectName(s devcerts.Subject) string { return s.Name }
+
+// subjects returns who gets a certificate: the nodes, then the client.
+func (o *certsOptions) subjects(now time.Time) (out []devcerts.Subject, err error) {
+	from, until := now.Add(-backdate), now.Add(o.valid)
 	everyone := append([]string{"localhost", "127.0.0.1", "::1"}, o.hosts...)
 	for _, written := range o.nodes {
 		name, hosts, _ := strings.Cut(written, "=")
 		if name == "" || name == "ca" || name == "client" || strings.ContainsFunc(name, notInNodeID) || filepath.Base(name) != name ||
-			slices.ContainsFunc(out, func(s subject) bool { return s.name == name }) {
+			slices.ContainsFunc(out, func(s devcerts.Subject) bool { return s.Name == name }) {
 			return nil, badValue("node", written, "NAME or NAME=HOST,… with names of their own that are no paths, other than ca and client")
 		}
-		s := subject{name: name, hosts: append([]string{name}, everyone...)}
+		s := devcerts.Subject{Name: name, Hosts: append([]string{name}, everyone...), NotBefore: from, NotAfter: until}
 		if hosts != "" {
-			s.hosts = append(s.hosts, strings.Split(hosts, ",")...)
+			s.Hosts = append(s.Hosts, strings.Split(hosts, ",")...)
 		}
 		out = append(out, s)
 	}
-	return append(out, subject{name: "client"}), nil
+	return append(out, devcerts.Subject{Name: "client", NotBefore: from, NotAfter: until}), nil
 }
 
-func (o *certsOptions) refuseOverwrite(subjects []subject) error {
+func (o *certsOptions) refuseOverwrite(subjects []devcerts.Subject) error {
 	if o.force {
 		return nil
 	}
-	for _, name := range append([]string{"ca"}, each(subjects, func(s subject) string { return s.name })...) {
-		for _, path := range pemPaths(o.dir, name) {
+	for _, name := range append([]string{"ca"}, each(subjects, subjectName)...) {
+		cert, key := devcerts.Paths(o.dir, name)
+		for _, path := range []string{cert, key} {
 			if _, err := os.Lstat(path); err == nil {
 				return fmt.Errorf("%s is there already: give --force to replace it, or another directory", path)
 			}
 		}
 	}
 	return nil
-}
-
-func pemPaths(dir, name string) []string {
-	return []string{filepath.Join(dir, name+".pem"), filepath.Join(dir, name+"-key.pem")}
-}
-
-// issued is a certificate with its key.
-type issued struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(valid time.Duration) (*issued, error) {
-	template := newTemplate("kvgate dev authority", valid)
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
-	return sign(template, nil)
-}
-
-// issue makes a certificate that serves and calls when it has hosts, and only calls when it has none.
-func (ca *issued) issue(s subject, valid time.Duration) (*issued, error) {
-	template := newTemplate(s.name, valid)
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	if len(s.hosts) > 0 {
-		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
-	}
-	for _, host := range s.hosts {
-		if ip := net.ParseIP(host); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else if !slices.Contains(template.DNSNames, host) {
-			template.DNSNames = append(template.DNSNames, host)
-		}
-	}
-	return sign(template, ca)
-}
-
-func newTemplate(name string, valid time.Duration) *x509.Certificate {
-	now := time.Now()
-	return &x509.Certificate{
-		Subject: pkix.Name{CommonName: name, Organization: []string{"kvgate dev"}},
-		// Serial numbers are random: certificates of earlier runs may still be about.
-		SerialNumber: randomSerial(), NotBefore: now.Add(-backdate), NotAfter: now.Add(valid),
-	}
-}
-
-func randomSerial() *big.Int {
-	raw := make([]byte, 16)
-	_, _ = rand.Read(raw) // never fails
-	raw[0] &= 0x7f
-	return new(big.Int).SetBytes(raw)
-}
-
-// sign makes a key and a certificate for it, signed by ca, or by itself without one.
-func sign(template *x509.Certificate, ca *issued) (*issued, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	parent, signer := template, key
-	if ca != nil {
-		parent, signer = ca.cert, ca.key
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(raw)
-	return &issued{cert, key}, err
-}
-
-// write puts NAME-key.pem and NAME.pem into dir, each whole or not at all; the key is for its owner only.
-func (i *issued) write(dir, name string) error {
-	der, err := x509.MarshalPKCS8PrivateKey(i.key)
-	if err != nil {
-		return err
-	}
-	paths := pemPaths(dir, name)
-	if err := writePEM(paths[1], 0o600, "PRIVATE KEY", der); err != nil {
-		return err
-	}
-	return writePEM(paths[0], 0o644, "CERTIFICATE", i.cert.Raw)
-}
-
-func writePEM(path string, mode os.FileMode, kind string, der []byte) error {
-	fresh := path + ".new"
-	if err := os.WriteFile(fresh, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), mode); err != nil {
-		return err
-	}
-	return os.Rename(fresh, path)
 }
