@@ -2,13 +2,17 @@
 // backend, and what shares their port (gRPC health and reflection, /metrics, /healthz, /readyz, the
 // status page).
 //
-// A request passes through four stages:
+// A request passes through five stages:
 //
 //   - the codec (codec.go) decodes it; JSON is read strictly, so a misspelt field is an error,
+//   - the guard (auth.go), when there are tokens, checks role and pool of the caller's,
 //   - the validator (validate.go) checks the rules written in the protos,
-//   - a handler (admission.go, observe.go, cluster.go) maps it to a [ledger] operation or view and
+//   - a handler (admission.go, observe.go, cluster.go, members.go) maps it to a [ledger] operation or view and
 //     calls the [Backend],
 //   - the error table (errors.go) turns what comes back into a Connect code with an ErrorInfo.
+//
+// Every answer names the leader's API address in the header Kvgate-Leader when it is known (leader.go).
+// TLS comes from tlsfiles, tokens from tokens; both are read again when their files change, by reload.
 //
 // No admission logic lives here. Handlers only translate, with one exception that is the point of the
 // system: an Acquire that the coordinator cannot decide is answered with bypass "degraded" rather
