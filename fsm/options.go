@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"kvgate/store"
 )
 
 // Duty is work that only a leader does, such as polling engines. It must return soon after ctx ends.
@@ -52,6 +54,9 @@ type Options struct {
 	DiskStallLimit time.Duration
 	// BeforeWrite runs before each write of raft's log and may delay or fail it; for fault builds.
 	BeforeWrite func(op string) error
+	// CheckDisk says why the disk must not be written now; for tests and fault builds. Default: it looks at
+	// the free space of DataDir, and writes a small file.
+	CheckDisk func() error
 	// SnapshotThreshold is how many log entries make raft take a snapshot. Default 16384.
 	SnapshotThreshold uint64
 	// Halt ends the process when going on would be unsafe: an entry that cannot be applied, or a disk
@@ -76,6 +81,9 @@ func (o *Options) fill() error {
 	}
 	if o.CommandVersion == 0 {
 		o.CommandVersion = Version
+	}
+	if o.CheckDisk == nil {
+		o.CheckDisk = store.Guard{Path: o.DataDir, Floor: o.FreeSpaceFloor}.Check
 	}
 	if o.DiskStallLimit <= 0 {
 		o.DiskStallLimit = 5 * time.Second

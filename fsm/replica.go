@@ -71,8 +71,7 @@ func (r *Replica) open() (err error) {
 	if err = r.keepClusterID(); err != nil {
 		return err
 	}
-	space := store.Guard{Path: r.opts.DataDir, Floor: r.opts.FreeSpaceFloor}
-	r.guard = &guard{check: space.Check, log: r.log}
+	r.guard = &guard{check: r.opts.CheckDisk, log: r.log}
 	r.guard.look()
 	if r.opts.Duties != nil {
 		r.duties = r.opts.Duties(r)
