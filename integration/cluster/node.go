@@ -229,3 +229,21 @@ func (n *Node) get(ctx context.Context, path string) (int, error) {
 	}
 	return res.StatusCode, res.Body.Close()
 }
+
+// sees says whether the node knows of that many voters that it can reach.
+func (n *Node) sees(ctx context.Context, voters int) error {
+	s, err := n.status(ctx)
+	if err != nil {
+		return err
+	}
+	have := 0
+	for _, m := range s.Nodes {
+		if m.Voter && m.Reachable {
+			have++
+		}
+	}
+	if have != voters {
+		return fmt.Errorf("node %s sees %d voters: %v", n.id, have, s.Nodes)
+	}
+	return nil
+}
