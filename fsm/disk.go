@@ -27,7 +27,7 @@ func openDisk(path, nodeID string, log *slog.Logger, raftOpts store.RaftOptions)
 	d = &disk{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.close())
+			d, err = nil, errors.Join(err, d.close())
 		}
 	}()
 	if d.dir, err = store.OpenDir(path, nodeID); err != nil {

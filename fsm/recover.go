@@ -50,7 +50,6 @@ func OpenRecovery(dataDir string, log *slog.Logger) (*Recovery, error) {
 
 func (r *Recovery) open(dataDir string) (err error) {
 	if r.disk, err = openDisk(dataDir, r.node, r.log, store.RaftOptions{Log: r.log}); err != nil {
-		r.disk = nil // openDisk has closed it
 		return err
 	}
 	has, err := raft.HasExistingState(r.disk.logs, r.disk.rafts, r.disk.snapshots)
@@ -166,6 +165,22 @@ func (r *Recovery) Close() error {
 // settled is a machine whose state is not older than any snapshot: see openDisk. Restoring one would
 // take it back, so it is not done.
 type settled struct{ *Machine }
+
+// Snapshot implements raft.FSM. raft.RecoverCluster does not release its snapshot, and an image that is
+// open would keep state.db open.
+func (s settled) Snapshot() (raft.FSMSnapshot, error) {
+	snap, err := s.Machine.Snapshot()
+	return once{snap}, err
+}
+
+// once is a snapshot that is released when it has been written.
+type once struct{ raft.FSMSnapshot }
+
+// Persist implements raft.FSMSnapshot.
+func (o once) Persist(sink raft.SnapshotSink) error {
+	defer o.Release()
+	return o.FSMSnapshot.Persist(sink)
+}
 
 // Restore implements raft.FSM.
 func (settled) Restore(rc io.ReadCloser) error { return rc.Close() }

@@ -345,6 +345,7 @@ func (r *Replica) release() error {
 	}
 	if r.transport != nil {
 		err = errors.Join(err, r.transport.Close())
+		r.transport.CloseStreams() // Close leaves pooled connections open
 	}
 	if r.network != nil {
 		err = errors.Join(err, r.network.Close())
