@@ -29,7 +29,7 @@ type Files[T any] struct {
 	opts  Options
 	value atomic.Pointer[T]
 
-	// mu guards looked and seen; whoever does not get it uses the content at hand.
+	// mu guards looked and seen. Files are read under it: they are small and local.
 	mu     sync.Mutex
 	looked time.Time
 	seen   []stamp
@@ -58,12 +58,16 @@ func Open[T any](parse func([][]byte) (T, error), opts Options, paths ...string)
 	return f, nil
 }
 
-// Get returns the newest content that could be used.
+// Get returns the newest content that could be used. Where content may be a while old, nobody waits for
+// whoever looks at the files.
 func (f *Files[T]) Get() T {
-	if f.mu.TryLock() {
-		f.look()
-		f.mu.Unlock()
+	if f.opts.Every == 0 {
+		f.mu.Lock()
+	} else if !f.mu.TryLock() {
+		return *f.value.Load()
 	}
+	defer f.mu.Unlock()
+	f.look()
 	return *f.value.Load()
 }
 
