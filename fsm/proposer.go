@@ -15,11 +15,10 @@ import (
 	"kvgate/ledger"
 )
 
-// Bounds of batching: how many operations one log entry carries and how many entries are in flight.
+// Bounds of batching: how many operations one log entry carries, and how many calls wait for the next.
 const (
 	maxBatchOps   = 512
 	maxBatchBytes = 1 << 20
-	maxInFlight   = 4
 	queueLength   = 4096
 )
 
@@ -42,24 +41,19 @@ const (
 	callGone
 )
 
-// proposer turns calls into batches for one term of leadership. run and answer are its goroutines;
-// both end with the term's context.
+// proposer turns calls into batches for one term of leadership. One batch is out at a time: what arrives
+// meanwhile shares the next one, so the log carries fewer and larger entries the busier it is. More in
+// flight only makes them smaller, since raft writes them one after another anyway. run is its goroutine
+// and ends with the term's context.
 type proposer struct {
 	raft  *raft.Raft
 	ctx   context.Context
 	fail  context.CancelCauseFunc
 	calls chan *call
-	// flight holds the proposed batches in order; its capacity bounds how many are in flight.
-	flight chan flight
-	clock  *termClock
+	clock *termClock
 	// version is the command version to write.
 	version func() uint32
 	waits   waits
-}
-
-type flight struct {
-	future raft.ApplyFuture
-	calls  []*call
 }
 
 // termClock stamps commands with ledger time: that of the machine when the term began plus the
@@ -75,9 +69,8 @@ func (c *termClock) ledgerNow() ledger.Time { return c.base.Add(c.now().Sub(c.st
 func newProposer(ctx context.Context, fail context.CancelCauseFunc, r *raft.Raft, clock *termClock, version func() uint32) *proposer {
 	return &proposer{
 		raft: r, ctx: ctx, fail: fail, clock: clock, version: version,
-		calls:  make(chan *call, queueLength),
-		flight: make(chan flight, maxInFlight),
-		waits:  waits{bySeq: map[ledger.Seq]*blocked{}},
+		calls: make(chan *call, queueLength),
+		waits: waits{bySeq: map[ledger.Seq]*blocked{}},
 	}
 }
 
@@ -122,9 +115,8 @@ func (p *proposer) late(c *call, err error) (Result, error) {
 	return <-c.done, nil
 }
 
-// run collects what waits into batches and hands them to raft.
+// run collects what waits into a batch, has raft commit it and hands out the results, again and again.
 func (p *proposer) run() {
-	defer close(p.flight)
 	for {
 		select {
 		case <-p.ctx.Done():
@@ -151,6 +143,7 @@ func (p *proposer) collect(first *call) []*call {
 	return batch
 }
 
+// propose reports whether the term goes on.
 func (p *proposer) propose(calls []*call) bool {
 	ops := make([]*fsmpb.Op, len(calls))
 	for i, c := range calls {
@@ -162,12 +155,7 @@ func (p *proposer) propose(calls []*call) bool {
 	if err != nil {
 		return p.sift(calls, err)
 	}
-	select {
-	case p.flight <- flight{p.raft.Apply(data, 0), calls}:
-		return true
-	case <-p.ctx.Done():
-		return false
-	}
+	return p.answer(p.raft.Apply(data, 0), calls)
 }
 
 // sift answers the operations that cannot be encoded, because a text in them is no UTF-8, and proposes
@@ -188,26 +176,25 @@ func (p *proposer) sift(calls []*call, why error) bool {
 	return len(sound) == 0 || p.propose(sound)
 }
 
-// answer hands out results in log order. A batch without an outcome ends the term: what became of it
-// is known only to whoever leads next.
-func (p *proposer) answer() {
-	for f := range p.flight {
-		if err := f.future.Error(); err != nil {
-			p.fail(fmt.Errorf("%w: %w", ErrLeadershipLost, err))
-			return
-		}
-		r, ok := f.future.Response().(*batchResult)
-		if !ok {
-			p.fail(ErrShutdown)
-			return
-		}
-		for i, c := range f.calls {
-			p.deliver(c, r.results[i])
-		}
-		for _, d := range r.decisions {
-			p.waits.decide(d)
-		}
+// answer waits for a batch and hands out its results. A batch without an outcome ends the term: what
+// became of it is known only to whoever leads next.
+func (p *proposer) answer(future raft.ApplyFuture, calls []*call) bool {
+	if err := future.Error(); err != nil {
+		p.fail(fmt.Errorf("%w: %w", ErrLeadershipLost, err))
+		return false
 	}
+	r, ok := future.Response().(*batchResult)
+	if !ok {
+		p.fail(ErrShutdown)
+		return false
+	}
+	for i, c := range calls {
+		p.deliver(c, r.results[i])
+	}
+	for _, d := range r.decisions {
+		p.waits.decide(d)
+	}
+	return true
 }
 
 // deliver gives a call its result. A ticket that waits is registered first, so that no decision can
@@ -255,7 +242,7 @@ func (p *proposer) detach(d ledger.Decision, seq ledger.Seq, attempt uint32) {
 	select {
 	case p.calls <- c:
 	default:
-		// The queue is full; the answering goroutine must not wait for it. A failed submit means that
+		// The queue is full, and run, which empties it, may be here. A failed submit means that
 		// the term is over: the next leader detaches every waiter anyway.
 		go func() { _ = p.submit(p.ctx, c) }()
 	}

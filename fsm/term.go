@@ -71,7 +71,6 @@ func (r *Replica) serveTerm(ctx context.Context, cancel context.CancelCauseFunc)
 	t.holders = newWatch(t)
 	var g errgroup.Group
 	g.Go(func() error { t.run(); return nil })
-	g.Go(func() error { t.answer(); return nil })
 	err := t.introduce()
 	if err == nil {
 		r.publish(t)
