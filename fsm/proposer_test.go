@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"kvgate/ledger"
@@ -23,6 +24,9 @@ func TestCallsShareTheNextBatch(t *testing.T) {
 		c := &call{op: acquireOp(ask(fmt.Sprint("t", i), 1)), done: make(chan Result, 1), decided: make(chan ledger.Decision, 1)}
 		must(t, term.submit(t.Context(), c))
 		all = append(all, c)
+		for range 1000 { // time enough to propose it alone, were that allowed
+			runtime.Gosched()
+		}
 	}
 	g.open()
 	for _, c := range all {
