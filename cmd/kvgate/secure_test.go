@@ -206,12 +206,16 @@ func TestServeRotatesCertificatesUnderCalls(t *testing.T) {
 		return res.TLS.PeerCertificates[0].SerialNumber.String(), err
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	looped := make(chan error, 1)
+	looped, round := make(chan error, 1), make(chan struct{})
 	go func() {
 		for ctx.Err() == nil {
 			if _, err := get(); err != nil {
 				looped <- err
 				return
+			}
+			select {
+			case round <- struct{}{}:
+			default:
 			}
 		}
 		looped <- nil
@@ -229,6 +233,8 @@ func TestServeRotatesCertificatesUnderCalls(t *testing.T) {
 	if err = errors.Join(err, os.WriteFile(file("both.pem"), append(old, next...), 0o600), os.Rename(file("both.pem"), file("ca.pem"))); err != nil {
 		t.Fatal(err)
 	}
+	<-round // the call that began before the change has ended
+	<-round
 	var last *devcerts.Pair
 	for range 5 {
 		if last, err = ca.Issue(devcerts.Subject{Name: "n1", Hosts: []string{"127.0.0.1"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}); err != nil {

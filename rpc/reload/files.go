@@ -1,6 +1,7 @@
 package reload
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"os"
@@ -29,11 +30,19 @@ type Files[T any] struct {
 	opts  Options
 	value atomic.Pointer[T]
 
-	// mu guards looked and seen. Files are read under it: they are small and local.
+	// mu guards what follows. Files are read under it: they are small and local.
 	mu     sync.Mutex
 	looked time.Time
 	seen   []stamp
+	// young: a file was written so lately that the next write may leave the same stamp.
+	young bool
+	// digest is that of the content last parsed, well or not.
+	digest [sha256.Size]byte
 }
+
+// settles is how old a modification must be for the stamp to tell it from a later one: file systems keep
+// times in steps of some milliseconds.
+const settles = 100 * time.Millisecond
 
 // stamp tells one version of a file from another. A file that is not there has the zero stamp.
 type stamp struct {
@@ -50,11 +59,10 @@ func Open[T any](parse func([][]byte) (T, error), opts Options, paths ...string)
 		opts.Now = time.Now
 	}
 	f := &Files[T]{paths: paths, parse: parse, opts: opts, looked: opts.Now(), seen: stamps(paths)}
-	value, err := f.read()
-	if err != nil {
+	f.young = f.isYoung()
+	if _, err := f.read(); err != nil {
 		return nil, err
 	}
-	f.value.Store(&value)
 	return f, nil
 }
 
@@ -80,30 +88,46 @@ func (f *Files[T]) look() {
 	}
 	f.looked = now
 	seen := stamps(f.paths)
-	if slices.EqualFunc(seen, f.seen, stamp.equal) {
+	if !f.young && slices.EqualFunc(seen, f.seen, stamp.equal) {
 		return
 	}
 	f.seen = seen
-	value, err := f.read()
-	if err != nil {
+	f.young = f.isYoung()
+	changed, err := f.read()
+	switch {
+	case err != nil:
 		f.opts.Log.Error("a changed file cannot be used, its previous content stays in force", "error", err)
-		return
+	case changed:
+		f.opts.Log.Info("file read again", "path", strings.Join(f.paths, ","))
 	}
-	f.value.Store(&value)
-	f.opts.Log.Info("file read again", "path", strings.Join(f.paths, ","))
 }
 
-func (f *Files[T]) read() (value T, err error) {
+func (f *Files[T]) isYoung() bool {
+	return slices.ContainsFunc(f.seen, func(s stamp) bool { return f.looked.Sub(s.modified).Abs() < settles })
+}
+
+// read takes the content in unless it is what was parsed before.
+func (f *Files[T]) read() (changed bool, err error) {
 	contents := make([][]byte, len(f.paths))
+	hash := sha256.New()
 	for i, path := range f.paths {
 		if contents[i], err = os.ReadFile(path); err != nil {
-			return value, err
+			return false, err
 		}
+		fmt.Fprintln(hash, len(contents[i]))
+		hash.Write(contents[i])
 	}
-	if value, err = f.parse(contents); err != nil {
-		return value, fmt.Errorf("%s: %w", strings.Join(f.paths, ", "), err)
+	digest := [sha256.Size]byte(hash.Sum(nil))
+	if digest == f.digest {
+		return false, nil
 	}
-	return value, nil
+	f.digest = digest
+	value, err := f.parse(contents)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", strings.Join(f.paths, ", "), err)
+	}
+	f.value.Store(&value)
+	return true, nil
 }
 
 func (s stamp) equal(other stamp) bool {

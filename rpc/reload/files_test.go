@@ -57,6 +57,8 @@ func TestChangesAreSeen(t *testing.T) {
 		{"still cannot", func() {}, "1+3", ""},
 		{"gone", func() { os.Remove(a) }, "1+3", "no such file"},
 		{"still gone", func() {}, "1+3", ""},
+		{"bad for a while", func() { write(t, a, "bad2") }, "1+3", "bad content"},
+		{"and good again", func() { write(t, a, "1") }, "1+3", "file read again"},
 		{"back", func() { write(t, a, "4") }, "4+3", "file read again"},
 		{"replaced by a link", func() {
 			write(t, filepath.Join(dir, "c"), "5")
@@ -103,5 +105,35 @@ func TestOpenWantsGoodFiles(t *testing.T) {
 	write(t, path, "bad")
 	if _, err := Open(joined, Options{}, path); !errors.Is(err, errBad) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a bad file: %v", err)
+	}
+}
+
+// A file may be written twice within the step in which the file system counts time.
+func TestTwoWritesWithTheSameStamp(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	write(t, path, "1")
+	stamp := version
+	now := stamp.Add(settles - 1)
+	f, err := Open(joined, Options{Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }}, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func(content string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path, []byte(content), 0o600), os.Chtimes(path, stamp, stamp)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again("2")
+	if got := f.Get(); got != "2" {
+		t.Errorf("a young file: %q", got)
+	}
+	now = stamp.Add(settles)
+	if f.Get(); f.young {
+		t.Error("the file is young for ever")
+	}
+	again("3")
+	if got := f.Get(); got != "2" {
+		t.Errorf("an old file with the same stamp: %q", got)
 	}
 }
