@@ -196,7 +196,10 @@ func (r *Replica) raftConfig(notices chan<- bool) *raft.Config {
 	c.LeaderLeaseTimeout = 400 * time.Millisecond
 	c.CommitTimeout = 20 * time.Millisecond
 	c.SnapshotThreshold = r.opts.SnapshotThreshold
-	c.TrailingLogs = 8192
+	// A node that lags by more gets a snapshot; what a snapshot covers is not worth keeping for long.
+	c.TrailingLogs = min(8192, r.opts.SnapshotThreshold)
+	// Looking whether a snapshot is due costs nothing; raft's two minutes would let a busy log grow long.
+	c.SnapshotInterval = 2 * time.Second
 	c.NotifyCh = notices
 	// state.db is newer than the snapshot or was rebuilt from it: see openDisk.
 	c.NoSnapshotRestoreOnStart = true
