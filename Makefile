@@ -15,6 +15,9 @@ LDFLAGS := -X main.version=$(VERSION)
 # Bounds of the long runs; override on the command line.
 FUZZTIME ?= 30s
 BENCHTIME ?= 2s
+EPISODES ?= 200
+DURATION ?= 600
+SEED ?=
 
 .PHONY: help
 help: ## List the targets
@@ -23,6 +26,11 @@ help: ## List the targets
 .PHONY: demo
 demo: build ## Run one node, a simulated SGLang fleet and 200 agents, and compare admission off and on
 	$(BIN)/kvgate demo $(ARGS)
+
+.PHONY: cluster
+cluster: build ## Run three nodes and a simulated fleet on this machine until Ctrl-C
+	$(GO) build -o $(BIN)/enginesim ./integration/enginesim/cmd/enginesim
+	deploy/cluster.sh
 
 .PHONY: build
 build: ## Build bin/kvgate
@@ -50,6 +58,12 @@ fuzz: ## Run every fuzz target for FUZZTIME each
 .PHONY: bench
 bench: ## Run the benchmarks and print rates and ratios
 	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./ledger ./store ./fsm ./scrape ./rpc
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./integration/bench
+
+.PHONY: chaos
+chaos: ## Run EPISODES random fault episodes on three nodes, for at most DURATION seconds; SEED repeats
+	KVGATE_CHAOS_EPISODES=$(EPISODES) KVGATE_CHAOS_DURATION=$(DURATION) $(if $(SEED),KVGATE_CHAOS_SEED=$(SEED)) \
+	  $(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./integration/cluster
 
 .PHONY: gen
 gen: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-connect-go ## Generate code from the protos
