@@ -46,7 +46,7 @@ func (p Plan) Run(t *testing.T, o Options) (Result, *Episode, *History) {
 	t.Helper()
 	o.Network, o.Seed = p.Network, p.Seed
 	c := Start(t, o)
-	e := &Episode{Cluster: c, Load: c.StartLoad(p.Seed, p.Clients), Rng: rand.New(rand.NewPCG(p.Seed, 8))}
+	e := &Episode{Cluster: c, Load: c.StartLoad(p.Seed, p.Clients), Rng: newRng(p.Seed)}
 	e.wait(300 * time.Millisecond)
 	clocks := true
 	for i, f := range p.Faults {
@@ -68,3 +68,5 @@ func (p Plan) Run(t *testing.T, o Options) (Result, *Episode, *History) {
 	}
 	return res, e, h
 }
+
+func newRng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 8)) }

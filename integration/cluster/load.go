@@ -102,18 +102,18 @@ func (c *client) run() {
 // ticket plays one life of one ticket.
 func (c *client) ticket(name string) {
 	ask := acquire{
-		ticket: name, tokens: 200 + c.rng.Int64N(2000), maxWait: time.Duration(c.rng.IntN(1200)) * time.Millisecond,
+		ticket: name, tokens: 100 + c.rng.Int64N(1500), maxWait: time.Duration(c.rng.IntN(1200)) * time.Millisecond,
 		priority: int32(c.rng.IntN(3)), holder: c.holder,
 	}
 	switch p := c.rng.IntN(100); {
-	case p < 62:
+	case p < 66:
 		c.useAndRelease(ask)
-	case p < 72:
+	case p < 76:
 		c.cancelMeanwhile(ask)
-	case p < 77:
+	case p < 81:
 		c.cancel(name)
 		c.untilKnown(OpAcquire, ask)
-	case p < 84:
+	case p < 87:
 		c.leaveAndReturn(ask)
 	case p < 92: // forgotten: the deadline ends the lease
 		ask.ttl = 500*time.Millisecond + time.Duration(c.rng.IntN(1000))*time.Millisecond
