@@ -47,7 +47,7 @@ const (
 // commands lists every subcommand.
 func commands(m *Main) []*cobra.Command {
 	return []*cobra.Command{
-		newServeCommand(m),
+		newServeCommand(m), newDemoCommand(m),
 		newAcquireCommand(m),
 		newReleaseCommand(m),
 		newCancelCommand(m),
