@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 
 	"github.com/hashicorp/raft"
 
@@ -22,6 +23,8 @@ type node struct {
 	log     *slog.Logger
 	cancel  context.CancelFunc
 	served  chan error
+	// closed closes the node once and answers every time.
+	closed func() error
 }
 
 // startNode starts a node and returns once its API answers; it may not have a leader yet. The node
@@ -52,6 +55,7 @@ func startNode(ctx context.Context, cfg ServeConfig, log *slog.Logger) (*node, e
 	n := &node{
 		replica: replica, url: secure.baseURL(listener.Addr().String()), log: log, cancel: cancel, served: make(chan error, 1),
 	}
+	n.closed = sync.OnceValue(n.close)
 	go func() { n.served <- server.Serve(serving, listener) }()
 	log.Info("serving", "url", n.url, "node", cfg.NodeID)
 	return n, nil
@@ -124,7 +128,9 @@ func (n *node) Wait() error {
 
 // Close hands over leadership when somebody can take it, stops serving, and closes the disk. Callers that
 // are blocked here are sent to the new leader, where their tickets have kept their places.
-func (n *node) Close() error {
+func (n *node) Close() error { return n.closed() }
+
+func (n *node) close() error {
 	n.replica.HandOver()
 	n.cancel()
 	err := <-n.served

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -47,12 +46,11 @@ func startTestNode(t *testing.T, log io.Writer, args ...string) (*node, ServeCon
 	if err != nil {
 		t.Fatal(err)
 	}
-	stopped := sync.OnceFunc(func() {
+	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(stopped)
 	return n, *cfg
 }
 

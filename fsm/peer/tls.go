@@ -37,8 +37,12 @@ func (n *Network) secureClient(ctx context.Context, conn net.Conn, addr string) 
 func shake(ctx context.Context, conn *tls.Conn) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
-	return conn, insecure(conn.HandshakeContext(ctx))
+	return carrier{conn}, insecure(conn.HandshakeContext(ctx))
 }
+
+// carrier hides that a connection is a *tls.Conn. net/http would look for the protocol that ALPN chose on
+// one, find none and speak HTTP/1, where both sides here speak HTTP/2 from the first byte.
+type carrier struct{ net.Conn }
 
 // insecure explains errors that come from TLS and leaves others alone.
 func insecure(err error) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -158,6 +159,36 @@ func TestNodesTalkOverTLS(t *testing.T) {
 	conn.Close()
 	if err := <-accepted; err != nil {
 		t.Error(err)
+	}
+}
+
+// Nodes speak HTTP/2 to each other from the first byte, over TLS as without.
+func TestHTTP2FromTheFirstByte(t *testing.T) {
+	certs := newCertificates(t)
+	for name, m := range map[string]*tlsfiles.Mutual{"TLS": certs.issue("n", time.Hour, "127.0.0.1"), "plain": nil} {
+		a, b := listen(t, "a", m, io.Discard), listen(t, "b", m, io.Discard)
+		cleartext := new(http.Protocols)
+		cleartext.SetUnencryptedHTTP2(true)
+		server := &http.Server{Protocols: cleartext, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, r.Proto)
+		})}
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(b.Calls()) }()
+		transport := &http.Transport{Protocols: cleartext, DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return a.Dial(ctx, addr)
+		}}
+		res, err := (&http.Client{Transport: transport}).Get("http://" + b.Address())
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else {
+			if body, err := io.ReadAll(res.Body); string(body) != "HTTP/2.0" {
+				t.Errorf("%s: %s (%v)", name, body, err)
+			}
+			res.Body.Close()
+		}
+		transport.CloseIdleConnections()
+		server.Close()
+		<-served
 	}
 }
 
