@@ -18,8 +18,25 @@ var ErrNotFormed = errors.New("stopped before the node was part of a cluster")
 // formEvery is how often a node that has no cluster yet looks for its peers.
 const formEvery = 250 * time.Millisecond
 
-// form makes this node part of a cluster, unless its directory says that it is: it makes its own, or
-// leaves it to join to ask for a place.
+// enter makes a node without history part of its peers' cluster, and starts raft only then. Raft grants
+// its vote to anybody while its log is empty: a node that lost its data would help a node that lags to be
+// elected, and with it lose what the others acknowledged. Once the leader has taken it out of the voters,
+// every majority of the rest knows that, and nobody who could win asks it for a vote.
+func (r *Replica) enter() error {
+	if len(r.opts.Peers) > 0 {
+		if err := r.meet(r.ctx); err != nil {
+			return err
+		}
+	}
+	if len(r.opts.Join) > 0 {
+		if err := r.join(r.ctx); err != nil {
+			return err
+		}
+	}
+	return r.start()
+}
+
+// form makes this node a cluster of its own, unless its directory says that it is part of one.
 func (r *Replica) form(has bool) error {
 	switch {
 	case has:
@@ -28,8 +45,6 @@ func (r *Replica) form(has bool) error {
 		return r.bootstrap([]raft.Server{{
 			ID: raft.ServerID(r.opts.NodeID), Address: raft.ServerAddress(r.network.Address()), Suffrage: raft.Voter,
 		}})
-	case len(r.opts.Join) > 0:
-		return nil
 	}
 	return errors.New("the data directory is empty: say how this node becomes part of a cluster (bootstrap, peers or join)")
 }
@@ -91,19 +106,19 @@ func (r *Replica) askPeers(ctx context.Context) (missing, formed []string, err e
 	return missing, formed, nil
 }
 
-// join asks to be added until a leader has done so. It runs beside raft, which waits to be contacted.
-func (r *Replica) join(ctx context.Context) {
+// join asks to be added until a leader has done so.
+func (r *Replica) join(ctx context.Context) error {
 	req := &fsmpb.JoinRequest{NodeId: r.opts.NodeID, Address: r.network.Address(), CommandVersion: r.opts.CommandVersion, Empty: true}
 	for {
 		err := r.joinOnce(ctx, req)
 		if err == nil {
 			r.log.Info("joined the cluster")
-			return
+			return nil
 		}
 		r.log.Warn("not joined yet", "error", err)
 		select {
 		case <-ctx.Done():
-			return
+			return ErrNotFormed
 		case <-time.After(time.Second):
 		}
 	}

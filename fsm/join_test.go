@@ -94,6 +94,34 @@ func TestWipedVoterStartsOverAsNonVoter(t *testing.T) {
 	c.hashesAgree()
 }
 
+// TestWipedVoterDoesNotVote: a node that lost its data and one that lags are no majority. An empty log
+// grants its vote to anybody, so the wiped node must not be asked before it has joined anew: together they
+// would elect the one that lags, and what the others had acknowledged would be gone.
+func TestWipedVoterDoesNotVote(t *testing.T) {
+	c := startCluster(t)
+	c.budget(100)
+	wiped, lagging, whole := c.leader(), c.followers()[0], c.followers()[1]
+	c.stop(lagging)
+	admit(t, wiped.Replica, ask("a", 10))
+	c.stop(whole)
+	c.lose(wiped)
+	wiped.open(t)
+	lagging.open(t)
+	eventually(t, "the node that lags has asked for votes", func() bool {
+		return strings.Count(lagging.log.String(), "restarting election") > 1 || lagging.leading() != nil
+	})
+	whole.open(t)
+	c.waitSuffrages(wiped.opts.NodeID, "[voter absent nonvoter voter]")
+	for _, m := range c.up() {
+		must(t, m.View(t.Context(), false, func(l *ledger.Ledger) {
+			if v, _ := l.Ticket(ledger.DefaultPool, "a"); v.Lease == nil {
+				t.Errorf("node %s does not know the lease", m.opts.NodeID)
+			}
+		}))
+	}
+	c.hashesAgree()
+}
+
 // TestWrongPeerName: a node that finds another name at a peer's address stops with both.
 func TestWrongPeerName(t *testing.T) {
 	c := &cluster{t: t, clock: &clock{}, full: &fakeDisk{}, nodes: map[string]*member{}}

@@ -132,12 +132,10 @@ func (r *Replica) begin() error {
 	if err != nil {
 		return fmt.Errorf("look for raft state: %w", err)
 	}
-	if !has && len(r.opts.Peers) > 0 {
+	if !has && len(r.opts.Peers)+len(r.opts.Join) > 0 {
 		r.spawn(func() {
-			if err := r.meet(r.ctx); err != nil && r.ctx.Err() == nil {
+			if err := r.enter(); err != nil && r.ctx.Err() == nil {
 				r.halt(err)
-			} else if err == nil {
-				r.startOrHalt(has)
 			}
 		})
 		return nil
@@ -145,16 +143,10 @@ func (r *Replica) begin() error {
 	if err := r.form(has); err != nil {
 		return err
 	}
-	return r.start(has)
+	return r.start()
 }
 
-func (r *Replica) startOrHalt(has bool) {
-	if err := r.start(has); err != nil {
-		r.halt(err)
-	}
-}
-
-func (r *Replica) start(has bool) error {
+func (r *Replica) start() error {
 	started, err := raft.NewRaft(r.config, r.machine, r.disk.logs, r.disk.rafts, r.disk.snapshots, r.transport)
 	if err != nil {
 		return fmt.Errorf("start raft: %w", err)
@@ -167,9 +159,6 @@ func (r *Replica) start(has bool) error {
 	r.spawn(func() { r.watchdog.run(r.ctx, r) })
 	r.spawn(func() { r.peers.watch(r.ctx) })
 	r.observe()
-	if !has && len(r.opts.Join) > 0 {
-		r.spawn(func() { r.join(r.ctx) })
-	}
 	r.wake()
 	return nil
 }
