@@ -159,13 +159,31 @@ func unsettled(err error) error {
 	return err
 }
 
-// HandOver has another voter lead when this node does and another can, and returns once that is so.
-// Calls that are blocked on this node follow the new leader.
+// HandOver has another voter lead when this node does and another can, and returns once this node has
+// heard which. Calls that are blocked on this node follow the new leader.
 func (r *Replica) HandOver() {
 	if r.leading() == nil || r.voters() < 2 {
 		return
 	}
-	if err := r.raft.LeadershipTransfer().Error(); err != nil {
+	err := r.raft.LeadershipTransfer().Error()
+	if err == nil {
+		err = r.awaitLeader(r.ctx, func(id string) bool { return id != r.opts.NodeID })
+	}
+	if err != nil {
 		r.log.Warn("leadership was not handed over", "error", err)
+	}
+}
+
+// awaitLeader waits up to FailOpenAfter for a leader that is good.
+func (r *Replica) awaitLeader(ctx context.Context, good func(id string) bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.opts.FailOpenAfter, ErrTimeout)
+	defer cancel()
+	for {
+		if id, _ := r.leader(); id != "" && good(id) {
+			return nil
+		}
+		if !r.pause(ctx) {
+			return context.Cause(ctx)
+		}
 	}
 }

@@ -92,17 +92,7 @@ func (r *Replica) TransferLeadership(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.opts.FailOpenAfter, ErrTimeout)
-	defer cancel()
-	for {
-		now, _ := r.leader()
-		if now != "" && (now == id || id == "" && now != before) {
-			return nil
-		}
-		if !r.pause(ctx) {
-			return context.Cause(ctx)
-		}
-	}
+	return r.awaitLeader(ctx, func(now string) bool { return now == id || id == "" && now != before })
 }
 
 // Join implements the peer service. A node that lost its data must not vote under its old id before it

@@ -270,10 +270,14 @@ func callOne[Req, Res any](ctx context.Context, e *endpoint, fn method[Req, Res]
 		defer cancel()
 	}
 	res, err := fn(e, ctx, connect.NewRequest(req))
-	if err != nil {
-		return nil, err
+	if err == nil {
+		return res.Msg, nil
 	}
-	return res.Msg, nil
+	if connect.CodeOf(err) == connect.CodeCanceled && ctx.Err() == nil && errorInfo(err) == nil {
+		// A connection that the server cut: nobody here has cancelled anything.
+		err = connect.NewError(connect.CodeUnavailable, errors.Unwrap(err))
+	}
+	return nil, err
 }
 
 // withServer adds the server to the message of an error that did not come from it.
