@@ -29,7 +29,7 @@ func (all *demoResults) words() []string {
 			percent(share), percent(share/(share+all.options.speed*(1-share)))))
 	}
 	if lag := all.lag(); lag > lagLimit {
-		out = append(out, fmt.Sprintf("WARNING: the simulation lagged by %s at worst (more than %s): this machine was too busy, and the ratios above cannot be trusted. Use a lower --speed or fewer --agents.",
+		out = append(out, fmt.Sprintf("WARNING: the simulation lagged by %s at worst (more than %s): this machine was too busy, and ratios of what lagged cannot be trusted. Use a lower --speed or fewer --agents.",
 			percent(lag), percent(lagLimit)))
 	}
 	return out
@@ -49,10 +49,16 @@ func (all *demoResults) asking() float64 {
 func (all *demoResults) lag() float64 {
 	worst := 0.0
 	for _, p := range all.pairs {
-		for _, a := range []*armResult{p.off, p.on} {
-			if a != nil {
-				worst = math.Max(worst, a.run.Lag)
-			}
+		worst = math.Max(worst, p.lag())
+	}
+	return worst
+}
+
+func (p *pairResult) lag() float64 {
+	worst := 0.0
+	for _, a := range []*armResult{p.off, p.on} {
+		if a != nil {
+			worst = math.Max(worst, a.run.Lag)
 		}
 	}
 	return worst
@@ -77,6 +83,8 @@ func (p *pairResult) speedup() float64 {
 func (p *pairResult) outcome() string {
 	change := p.speedup() - 1
 	switch {
+	case p.lag() > lagLimit:
+		return fmt.Sprintf("whether request-level admission pays cannot be told, for this machine was too busy (lag %s)", percent(p.lag()))
 	case change > sameWithin:
 		return fmt.Sprintf("request-level admission pays here, with %s more turns in the same time", percent(change))
 	case change < -sameWithin:
@@ -118,9 +126,13 @@ func bypassed(a *armResult) int64 {
 
 // verdict says what the regimes that thrashed without admission have to say about it.
 func (all *demoResults) verdict() string {
-	thrashed, saved := 0, 0
+	thrashed, saved, told := 0, 0, 0
 	for _, p := range all.pairs {
-		if !p.complete() || p.off.fleet.Recomputed == 0 {
+		if !p.complete() || p.lag() > lagLimit {
+			continue
+		}
+		told++
+		if p.off.fleet.Recomputed == 0 {
 			continue
 		}
 		thrashed++
@@ -129,6 +141,8 @@ func (all *demoResults) verdict() string {
 		}
 	}
 	switch {
+	case told == 0:
+		return "Nothing can be concluded about admission from this run."
 	case thrashed == 0:
 		return "No regime made the engines recompute anything without admission, so there was nothing for it to save."
 	case saved == thrashed:

@@ -33,6 +33,8 @@ func TestDemoWordsFollowTheNumbers(t *testing.T) {
 	aged.on.gate.Admitted, aged.on.gate.Bypassed = 93, map[kvgatev1.Reason]int64{kvgatev1.Reason_REASON_AGED: 7}
 	lagging := madeUp("r", 100*time.Second, 100*time.Second)
 	lagging.off.run.Lag = 0.2
+	slow := thrash(madeUp("r", 80*time.Second, 100*time.Second), 1000, 2000)
+	slow.on.run.Lag = 0.2
 	asking := madeUp("r", 100*time.Second, 100*time.Second)
 	asking.on.run.MeanAsking = time.Second
 	retracting := madeUp("r", 100*time.Second, 100*time.Second)
@@ -56,6 +58,8 @@ func TestDemoWordsFollowTheNumbers(t *testing.T) {
 		"retractions":       {retracting, "retractions from 12 to 3", "Nothing was recomputed"},
 		"aged":              {aged, "7 went ahead without one (7 aged)", ""},
 		"lag":               {lagging, "WARNING: the simulation lagged by 20.0%", ""},
+		"lag, slower":       {slow, "cannot be told, for this machine was too busy (lag 20.0%)", "costs"},
+		"lag, no verdict":   {slow, "Nothing can be concluded", "recompute less"},
 		"no lag":            {waited, "", "WARNING"},
 		"asking":            {asking, "NOTE: asking kvgate took up to 10.0% of the turn latency", "WARNING"},
 		"partial":           {partial, "nothing to compare", "pay"},
