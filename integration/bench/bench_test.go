@@ -30,21 +30,30 @@ func freshClient() *http.Client {
 
 // BenchmarkUnary compares calls per second of one durable node with those of an echo.
 func BenchmarkUnary(b *testing.B) {
-	sides := []*side{startKvgate(b), startEcho(b)}
+	sides := []side{startKvgate(b), startEcho(b)}
+	for b.Loop() {
+		compare(b, sides, []int{1, 16, 64, 256})
+	}
+}
+
+// BenchmarkThreeNodes compares three durable nodes with three members of etcd, at their leaders: an
+// acquire and a release with a put and a delete of a key of the caller's own, which decide nothing.
+func BenchmarkThreeNodes(b *testing.B) {
+	sides := []side{startCluster(b), startEtcd(b)}
 	for b.Loop() {
 		compare(b, sides, []int{1, 16, 64, 256})
 	}
 }
 
 // compare prints one row per number of callers; the first side is compared with the second.
-func compare(b *testing.B, sides []*side, callers []int) {
+func compare(b *testing.B, sides []side, callers []int) {
 	t := table.NewWriter()
-	t.AppendHeader(table.Row{"callers", "side", "calls/s", "acquire p50", "acquire p99", "ratio", "rounds", "busy %", "steal %"})
+	t.AppendHeader(table.Row{"callers", "side", "calls/s", "p50", "p99", "ratio", "rounds", "busy %", "steal %"})
 	for _, n := range callers {
 		m := alternate(b, sides, n)
 		ratio := m.median(0).calls / m.median(1).calls
 		for i, s := range sides {
-			row := table.Row{n, s.name, fmt.Sprintf("%.0f", m.median(i).calls), m.median(i).p50.Round(time.Microsecond), m.median(i).p99.Round(time.Microsecond), "", "", "", ""}
+			row := table.Row{n, s.String(), fmt.Sprintf("%.0f", m.median(i).calls), m.median(i).p50.Round(time.Microsecond), m.median(i).p99.Round(time.Microsecond), "", "", "", ""}
 			if i == 0 {
 				copy(row[5:], table.Row{fmt.Sprintf("%.2f", ratio), m.describe(), fmt.Sprintf("%.0f", 100*m.busy), fmt.Sprintf("%.1f", 100*m.steal)})
 			}
@@ -65,7 +74,7 @@ type measured struct {
 }
 
 // alternate runs rounds of the sides in turn until enough of them were quiet.
-func alternate(b *testing.B, sides []*side, callers int) *measured {
+func alternate(b *testing.B, sides []side, callers int) *measured {
 	m := &measured{good: make([][]round, len(sides)), noisy: make([][]round, len(sides))}
 	for _, s := range sides {
 		if _, err := s.run(b.Context(), callers, roundLength/2); err != nil { // connects, and warms up

@@ -7,6 +7,9 @@
 // and a release; both servers run in processes of their own, the callers share one HTTP/2 connection of
 // the test process, nothing is compressed.
 //
+// BenchmarkThreeNodes has three durable nodes beside three members of etcd, which is built from a module
+// of its own (package etcd); that takes minutes the first time, and the network.
+//
 // Rounds of both sides alternate, so that a machine whose speed drifts slows both. A round in which the
 // host took more than a twentieth of the processors' time is repeated, within bounds, and the medians of
 // the rounds are compared. Absolute rates do not carry over between machines.

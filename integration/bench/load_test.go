@@ -17,33 +17,42 @@ import (
 	"kvgate/rpc/kvgate/v1/kvgatev1connect"
 )
 
-// side is a server under load.
-type side struct {
+// side is what a benchmark compares: servers, and a load on them.
+type side interface {
+	String() string
+	// run has so many callers make pairs for a while.
+	run(ctx context.Context, callers int, length time.Duration) (round, error)
+}
+
+// api is a side that speaks kvgate's API.
+type api struct {
 	name   string
 	client kvgatev1connect.AdmissionServiceClient
 	// tickets numbers the tickets of all rounds.
 	tickets atomic.Uint64
 }
 
-func newSide(b *testing.B, name, url string) *side {
+func newAPI(b *testing.B, name, url string) *api {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols, DisableCompression: true}
 	b.Cleanup(transport.CloseIdleConnections)
-	return &side{name: name, client: kvgatev1connect.NewAdmissionServiceClient(
+	return &api{name: name, client: kvgatev1connect.NewAdmissionServiceClient(
 		&http.Client{Transport: transport}, url, connect.WithAcceptCompression("gzip", nil, nil),
 	)}
 }
 
 // round is what one round of one side came to.
 type round struct {
-	// calls per second, and quantiles of the time from an acquire to its answer.
+	// calls per second, two to a pair, and quantiles of the time from a pair's first call to its answer.
 	calls    float64
 	p50, p99 time.Duration
 }
 
-// run has so many callers make pairs for a while. Any answer but the expected one is an error.
-func (s *side) run(ctx context.Context, callers int, length time.Duration) (round, error) {
+func (s *api) String() string { return s.name }
+
+// run fails at any answer but the expected one.
+func (s *api) run(ctx context.Context, callers int, length time.Duration) (round, error) {
 	var group sync.WaitGroup
 	times, failures := make([][]time.Duration, callers), make([]error, callers)
 	began := time.Now()
@@ -64,7 +73,7 @@ func (s *side) run(ctx context.Context, callers int, length time.Duration) (roun
 }
 
 // caller makes pairs until the end and returns how long each acquire took.
-func (s *side) caller(ctx context.Context, id int, end time.Time) (times []time.Duration, err error) {
+func (s *api) caller(ctx context.Context, id int, end time.Time) (times []time.Duration, err error) {
 	holder := fmt.Sprintf("worker-%d", id)
 	for {
 		ticket := fmt.Sprintf("rollout-%08d:0", s.tickets.Add(1))

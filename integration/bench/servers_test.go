@@ -18,22 +18,25 @@ import (
 	"kvgate/rpc/kvgate/v1/kvgatev1connect"
 )
 
-// startKvgate starts one durable node with an engine that is large enough for every caller.
-func startKvgate(b *testing.B) *side {
+// startEngine starts an engine that is large enough for every caller.
+func startEngine(b *testing.B) (url string) {
 	engine, err := enginesim.New(enginesim.Config{PoolTokens: 1_000_000_000, EnableMetrics: true})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = engine.Close() })
-	url, err := engine.Start("")
-	if err != nil {
+	if url, err = engine.Start(""); err != nil {
 		b.Fatal(err)
 	}
-	p := procs.StartNode(b, procs.Node{ID: "n1", DataDir: b.TempDir(), Args: []string{"--bootstrap", "--engines", url}})
+	return url
+}
+
+// startKvgate starts one durable node.
+func startKvgate(b *testing.B) *api {
+	p := procs.StartNode(b, procs.Node{ID: "n1", DataDir: b.TempDir(), Args: []string{"--bootstrap", "--engines", startEngine(b)}})
 	procs.WaitReady(b, p.URL())
-	s := newSide(b, "kvgate", p.URL())
 	awaitCapacity(b, p.URL())
-	return s
+	return newAPI(b, "kvgate", p.URL())
 }
 
 // awaitCapacity waits until the node has heard of the engine: before, every ticket bypasses.
@@ -55,15 +58,30 @@ func hasCapacity(ctx context.Context, url string) (bool, string) {
 	return !res.Msg.Degraded, res.Msg.DegradedReason
 }
 
-// startEcho builds and starts the echo server. The kernel kills it when the thread that started it
-// ends, so that thread lives as long [golang/go#27505].
-func startEcho(b *testing.B) *side {
-	path := filepath.Join(b.TempDir(), "echo")
-	if out, err := exec.Command("go", "build", "-o", path, "kvgate/integration/bench/echo").CombinedOutput(); err != nil {
-		b.Fatalf("build echo: %v\n%s", err, out)
-	}
+// startEcho builds and starts the echo server.
+func startEcho(b *testing.B) *api {
+	path := build(b, ".", "kvgate/integration/bench/echo")
 	addr := procs.FreeAddr(b)
-	cmd := exec.Command(path, addr)
+	spawn(b, path, addr)
+	awaitListener(b, addr)
+	return newAPI(b, "echo", "http://"+addr)
+}
+
+// build builds a command of the module in dir and returns its path.
+func build(b *testing.B, dir, command string) string {
+	path := filepath.Join(b.TempDir(), "command")
+	cmd := exec.Command("go", "build", "-o", path, command)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("build %s: %v\n%s", command, err, out)
+	}
+	return path
+}
+
+// spawn starts a process that ends with the benchmark. The kernel kills it when the thread that started
+// it ends, so that thread lives as long [golang/go#27505].
+func spawn(b *testing.B, path string, args ...string) {
+	cmd := exec.Command(path, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -83,12 +101,14 @@ func startEcho(b *testing.B) *side {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
+}
+
+func awaitListener(b *testing.B, addr string) {
 	procs.Eventually(b, 30*time.Second, func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err == nil
-	}, func() string { return "echo does not listen on " + addr })
-	return newSide(b, "echo", "http://"+addr)
+	}, func() string { return "nothing listens on " + addr })
 }
