@@ -21,7 +21,6 @@ func onEach(t *testing.T, f func(t *testing.T, b brand)) {
 	}
 }
 
-func healthy(e *v1.Engine) bool   { return e != nil && e.Healthy }
 func unhealthy(e *v1.Engine) bool { return e != nil && !e.Healthy && e.Error != "" }
 func unknown(e *v1.Engine) bool   { return e == nil }
 
