@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
 )
 
@@ -92,6 +93,29 @@ func TestWipedVoterStartsOverAsNonVoter(t *testing.T) {
 		}
 	}))
 	c.hashesAgree()
+}
+
+// TestAskingToJoinAgain, because an answer was lost, changes nothing for a non-voter; and what a voter
+// said before it lost its data counts no more.
+func TestAskingToJoinAgain(t *testing.T) {
+	c := startCluster(t)
+	leader := c.leader()
+	newcomer := &fsmpb.JoinRequest{NodeId: "n9", Address: freeAddr(t), CommandVersion: Version, Empty: true}
+	for range 3 {
+		must(t, leader.admit(newcomer))
+	}
+	if got := fmt.Sprint(suffrages(t, leader, "n9")); got != "[absent nonvoter]" {
+		t.Errorf("a node that asked three times was %s in turn", got)
+	}
+	lost := c.followers()[0]
+	id := lost.opts.NodeID
+	eventually(t, "the leader knows what the voter says", func() bool { _, ok := leader.peers.known(id); return ok })
+	address := lost.network.Address()
+	c.lose(lost)
+	must(t, leader.admit(&fsmpb.JoinRequest{NodeId: id, Address: address, CommandVersion: Version, Empty: true}))
+	if said, ok := leader.peers.known(id); ok {
+		t.Errorf("the leader still goes by %v", said)
+	}
 }
 
 // TestWipedVoterDoesNotVote: a node that lost its data and one that lags are no majority. An empty log

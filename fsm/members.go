@@ -124,10 +124,11 @@ func (r *Replica) admit(m *fsmpb.JoinRequest) error {
 			ErrOldNode, m.NodeId, m.CommandVersion, written)
 	}
 	for _, known := range r.members() {
-		if known.ID != m.NodeId || !m.Empty {
+		// A node that asks again, because the first answer was lost, is a non-voter already.
+		if known.ID != m.NodeId || !m.Empty || !known.Voter {
 			continue
 		}
-		if r.voters() == 1 && known.Voter {
+		if r.voters() == 1 {
 			return fmt.Errorf("%w: node %q", ErrLastVoter, m.NodeId)
 		}
 		r.log.Warn("a member came back without its data and starts over as a non-voter", "node", m.NodeId)
@@ -135,6 +136,8 @@ func (r *Replica) admit(m *fsmpb.JoinRequest) error {
 			return err
 		}
 	}
+	// What it said before it lost its data must not make a voter of it.
+	r.peers.forget(m.NodeId)
 	return r.add(m.NodeId, m.Address)
 }
 

@@ -207,6 +207,13 @@ func (p *peers) look(ctx context.Context, id, addr string) {
 	p.seen[id] = described{d, p.replica.now(), committed - min(committed, d.AppliedIndex)}
 }
 
+// forget drops what a member said.
+func (p *peers) forget(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.seen, id)
+}
+
 // known returns what a member said lately.
 func (p *peers) known(id string) (described, bool) {
 	p.mu.Lock()
