@@ -44,7 +44,8 @@ type Options struct {
 	// Poll is how often the source is asked while there is work; 50 ms, and ten times that while there
 	// is none.
 	Poll time.Duration
-	// Flush is how long acknowledgements are collected before they are reported; 10 ms.
+	// Flush is how long acknowledgements are collected before they are reported, and how soon the source
+	// is asked after it woke the closer; 10 ms.
 	Flush time.Duration
 	// FirstRetry and LastRetry are the shortest and the longest pause after a failed call, before
 	// jitter; 200 ms and 5 s.
@@ -147,14 +148,19 @@ func (r *run) loop() {
 	defer poll.Stop()
 	r.flush = time.NewTimer(time.Hour)
 	defer r.flush.Stop()
-	wake := r.source.Wake()
+	wake, woken := r.source.Wake(), false
 	for {
 		select {
 		case <-r.ctx.Done():
 			return
 		case <-wake:
-			r.look()
+			// Every report that is applied wakes, too: look once for many.
+			if !woken {
+				woken = true
+				poll.Reset(r.opt.Flush)
+			}
 		case <-poll.C:
+			woken = false
 			poll.Reset(r.look())
 		case o := <-r.ended:
 			r.end(o)
@@ -188,21 +194,25 @@ func (r *run) dispatch() {
 	for _, t := range ready {
 		ctx, cancel := context.WithTimeout(r.ctx, r.opt.CallTimeout)
 		t.cancel = cancel
+		call := r.call(t)
 		r.calls.Go(func() error {
 			defer cancel()
 			begun := time.Now()
-			err := r.call(ctx, t)
+			err := call(ctx)
 			r.ended <- outcome{t, err, time.Since(begun)}
 			return nil
 		})
 	}
 }
 
-func (r *run) call(ctx context.Context, t *task) error {
+// call returns the call that a task makes. It reads the task at once: the call itself runs beside the
+// loop, which may change it.
+func (r *run) call(t *task) func(context.Context) error {
+	engine, session, rid := t.lane.url, t.job.Session, t.abort.RID
 	if t.path == pathAbort {
-		return r.engines.Abort(ctx, t.lane.url, t.abort.RID)
+		return func(ctx context.Context) error { return r.engines.Abort(ctx, engine, rid) }
 	}
-	return r.engines.CloseSession(ctx, t.lane.url, t.job.Session)
+	return func(ctx context.Context) error { return r.engines.CloseSession(ctx, engine, session) }
 }
 
 func (r *run) end(o outcome) {
