@@ -376,3 +376,38 @@ func TestClientSaysWhatWentWrong(t *testing.T) {
 }
 
 var errLedgerOnly = errors.New("ledger only")
+
+func TestAnAbortIsNotedOnlyOnceEveryEngineWasAsked(t *testing.T) {
+	heal := make(chan struct{})
+	asked := make(chan struct{}, 1)
+	f := &fakeEngines{answer: func(ctx context.Context, engine, _, _ string) error {
+		if engine == "e2" {
+			asked <- struct{}{}
+			select {
+			case <-heal:
+			case <-ctx.Done():
+			}
+		}
+		return ctx.Err()
+	}}
+	n := newNode("e1", "e2")
+	answered := make(chan struct{}, 2)
+	opt := fastOptions()
+	opt.CallTimeout = time.Hour
+	opt.Observe = func(Call) { answered <- struct{}{} }
+	c := runCloser(t, n, f, opt)
+	n.do(func(tab *Table) {
+		tab.Started("p", "s", "", Flight{Ticket: "a"})
+		_, _ = tab.Close(CloseRequest{Pool: "p", ID: "s", Mode: Abort}, rules)
+	})
+	<-asked
+	<-answered
+	c.mu.Lock()
+	pending := len(c.desk.pending)
+	c.mu.Unlock()
+	n.mu.Lock()
+	equal(t, "reports", n.batches+pending, 0)
+	n.mu.Unlock()
+	close(heal)
+	n.until(t, "the abort to be noted", func(tab *Table) bool { _, sum := tab.Counts("p"); return sum.Aborted == 1 })
+}

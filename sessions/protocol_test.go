@@ -266,3 +266,28 @@ func TestRemovedPoolLeavesNothing(t *testing.T) {
 	})
 	equal(t, "again", w.RemovePool("p"), false)
 }
+
+func TestWhatIsDueTogetherGoesInTheOrderItCame(t *testing.T) {
+	w := newWorld(t)
+	ids := []string{"c", "a", "d", "b"}
+	for _, id := range ids {
+		must(w.Open(OpenRequest{Pool: "p", ID: id, IdleTimeout: time.Second}))(t)
+	}
+	w.Reset()
+	w.Expire(second, 100, anyRules)
+	var order []string
+	for _, e := range w.Events() {
+		if e.Kind == SessionClosing {
+			order = append(order, e.Session)
+		}
+	}
+	equal(t, "order", order, ids)
+}
+
+func TestTheRequestIDOfAWaiterIsTheFlights(t *testing.T) {
+	w := newWorld(t)
+	w.Queued("p", "s", "", "t", "rid-7", "")
+	w.Started("p", "s", "", Flight{Ticket: "t"})
+	w.close("s", Abort)
+	equal(t, "aborts", w.Work(WorkQuery{})[0].Aborts, []AbortTask{{"t", "rid-7"}})
+}
