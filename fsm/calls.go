@@ -99,9 +99,8 @@ func (r *Replica) Acquire(ctx context.Context, a ledger.Acquire) (ledger.Decisio
 	maxWait := r.maxWait(a)
 	bounded, cancel := context.WithTimeoutCause(ctx, maxWait+r.opts.FailOpenAfter, ErrTimeout)
 	defer cancel()
+	a.MaxWait = maxWait
 	for {
-		left := max(0, maxWait-r.now().Sub(arrived))
-		a.MaxWait = left
 		res, err := r.attempt(bounded, acquireOp(a))
 		if err == nil {
 			d, _ := res.Value.(ledger.Decision)
@@ -114,6 +113,7 @@ func (r *Replica) Acquire(ctx context.Context, a ledger.Acquire) (ledger.Decisio
 		if !r.pause(bounded) {
 			return ledger.Decision{}, context.Cause(bounded)
 		}
+		a.MaxWait = max(0, maxWait-r.now().Sub(arrived))
 	}
 }
 

@@ -51,7 +51,13 @@ func (r *Replica) View(ctx context.Context, stale bool, fn func(*ledger.Ledger))
 	if err := r.readable(ctx, stale); err != nil {
 		return err
 	}
-	r.machine.view(fn)
+	t := r.leading()
+	r.machine.view(func(l *ledger.Ledger) {
+		if t != nil {
+			l = l.At(t.clock.ledgerNow())
+		}
+		fn(l)
+	})
 	return nil
 }
 

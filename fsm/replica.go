@@ -68,6 +68,7 @@ func (r *Replica) open() (err error) {
 	if r.machine, err = newMachine(r.disk, r.opts.CommandVersion, r.log, r.halt); err != nil {
 		return err
 	}
+	r.machine.stopping = r.ctx.Done()
 	if err = r.keepClusterID(); err != nil {
 		return err
 	}
@@ -93,9 +94,25 @@ func (r *Replica) raftOptions() store.RaftOptions {
 			}
 			return nil
 		},
+		Retry: r.awaitDisk,
 		Fatal: func(op string, err error) {
 			r.halt(fmt.Errorf("raft's term and vote cannot be written (%s): check the disk, then start again: %w", op, err))
 		},
+	}
+}
+
+// awaitDisk reports whether a write of raft's term or vote should be tried again, after a while: a full
+// or read-only disk may pass, and meanwhile the node answers as one without a leader. A node that stops
+// meanwhile never answers raft, which would panic on a failed vote: the process is on its way out.
+func (r *Replica) awaitDisk(err error) bool {
+	if !diskRefuses(err) {
+		return false
+	}
+	select {
+	case <-r.ctx.Done():
+		select {}
+	case <-time.After(retryWrite):
+		return true
 	}
 }
 
@@ -151,6 +168,7 @@ func (r *Replica) start() error {
 	if err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
+	r.network.AdmitRaft()
 	r.mu.Lock()
 	r.raft = started
 	r.mu.Unlock()
@@ -267,6 +285,9 @@ func (r *Replica) leading() *term {
 // lead returns the present term when this node leads. Otherwise it waits up to FailOpenAfter for a
 // leader and answers *LeaderError when another node leads, ErrNoLeader when none was found.
 func (r *Replica) lead(ctx context.Context) (*term, error) {
+	if t := r.leading(); t != nil {
+		return t, nil
+	}
 	timer := time.NewTimer(r.opts.FailOpenAfter)
 	defer timer.Stop()
 	for {

@@ -27,7 +27,7 @@ func (l *Ledger) Acquire(op Acquire) (Decision, error) {
 		return l.claim(p, x), nil
 	}
 	if w, ok := p.waiting[op.Ticket]; ok {
-		return l.join(p, w, tokens, op.asked())
+		return l.join(p, w, &op, tokens)
 	}
 	return l.decide(p, &op, tokens)
 }
@@ -113,9 +113,22 @@ func (op *Acquire) asked() Tokens {
 
 // join answers a retry of a ticket that waits: the same place. A retry may ask for the same as before,
 // or for what comes to the same now.
-func (l *Ledger) join(p *pool, w *waiter, tokens, asked Tokens) (Decision, error) {
-	if tokens != w.Tokens && asked != w.Asked {
+//
+// A retry that has less patience than is left of the wait shortens it: callers send what is left of
+// theirs, and must not be told something else while their ticket stays in the queue.
+func (l *Ledger) join(p *pool, w *waiter, op *Acquire, tokens Tokens) (Decision, error) {
+	if tokens != w.Tokens && op.asked() != w.Asked {
 		return Decision{}, ErrTicketMismatch
+	}
+	if until := l.meta.Now.Add(op.MaxWait); op.MaxWait >= 0 && until < w.ageAt() {
+		w.MaxWait = until.Sub(w.Since)
+		l.armWaiter(w)
+	}
+	if op.MaxWait == 0 {
+		l.letGo(w, KindBypassed, Aged)
+		d := l.decisions[len(l.decisions)-1]
+		l.advance(p)
+		return d, nil
 	}
 	l.attach(p, w)
 	w.Attempt++

@@ -98,6 +98,15 @@ func (m *model) join(p *modelPool, w *modelWaiter, op ledger.Acquire, tokens led
 	if tokens != w.tokens && asked(op) != asked(w.op) {
 		return ledger.Decision{}, ledger.ErrTicketMismatch
 	}
+	if op.MaxWait == 0 {
+		m.letGo(p, w, ledger.Aged)
+		d := m.decisions[len(m.decisions)-1]
+		m.advanceQueue(p)
+		return d, nil
+	}
+	if op.MaxWait > 0 && m.now.Add(op.MaxWait) < w.since.Add(w.maxWait) {
+		w.maxWait = m.now.Add(op.MaxWait).Sub(w.since)
+	}
 	w.attached = true
 	w.attempt++
 	m.activity(p, w.op.Holder)

@@ -25,7 +25,7 @@ func (m *model) Leases(p *modelPool) (out []ledger.LeaseView) {
 	for _, x := range p.leases {
 		out = append(out, ledger.LeaseView{
 			Ticket: x.op.Ticket, Grant: x.grant, Epoch: x.epoch, Tokens: x.tokens, Holder: x.op.Holder,
-			Session: x.op.Session, Group: x.op.Group, RID: x.op.RID, Held: m.now.Sub(x.at), ExpiresIn: x.due().Sub(m.now),
+			Session: x.op.Session, Group: x.op.Group, RID: x.op.RID, Held: m.now.Sub(x.at), ExpiresIn: max(0, x.due().Sub(m.now)),
 		})
 	}
 	return out
@@ -35,7 +35,7 @@ func (m *model) Waiters(p *modelPool) (out []ledger.WaiterView) {
 	for i, w := range p.queue() {
 		out = append(out, ledger.WaiterView{
 			Ticket: w.op.Ticket, Seq: w.seq, Position: i + 1, Tokens: w.tokens, Priority: w.op.Priority,
-			Reason: w.reason, Waited: m.now.Sub(w.since), AgesIn: w.agesAt().Sub(m.now), Attached: w.attached,
+			Reason: w.reason, Waited: m.now.Sub(w.since), AgesIn: max(0, w.agesAt().Sub(m.now)), Attached: w.attached,
 			Holder: w.op.Holder, Session: w.op.Session, Group: w.op.Group,
 		})
 	}

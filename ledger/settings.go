@@ -4,7 +4,10 @@ import (
 	"math"
 	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Settings are one pool's replicated settings. See DefaultSettings for the defaults and
@@ -166,22 +169,22 @@ func (s *Settings) checkCounts() error {
 
 func (s *Settings) checkURLs() error {
 	if s.RouterURL != "" && !httpURL(s.RouterURL) {
-		return fieldError("routerUrl", s.RouterURL, "an http:// or https:// URL with a host")
+		return fieldError("routerUrl", s.RouterURL, "an http:// or https:// URL with a host and without a password: keys belong in the nodes' key files")
 	}
 	for _, u := range s.EngineURLs {
 		if !httpURL(u) {
-			return fieldError("engineUrls", u, "http:// or https:// URLs with a host")
+			return fieldError("engineUrls", u, "http:// or https:// URLs with a host and without a password: keys belong in the nodes' key files")
 		}
 	}
-	if len(s.ModelID) > 256 {
-		return fieldError("modelId", s.ModelID, "at most 256 bytes")
+	if len(s.ModelID) > 256 || strings.ContainsFunc(s.ModelID, unicode.IsControl) {
+		return fieldError("modelId", strconv.Quote(s.ModelID), "at most 256 bytes without control characters")
 	}
 	return nil
 }
 
 func httpURL(s string) bool {
 	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && len(s) <= 2048
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && len(s) <= 2048
 }
 
 func (s *Settings) clone() Settings {

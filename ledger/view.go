@@ -2,6 +2,17 @@ package ledger
 
 import "slices"
 
+// At returns the ledger as it reads at t, for views only: what is shown then counts the time since the
+// last command. Nothing that falls due until t is let go.
+func (l *Ledger) At(t Time) *Ledger {
+	if t <= l.meta.Now {
+		return l
+	}
+	at := *l
+	at.meta.Now = t
+	return &at
+}
+
 // Pools returns the names of the pools, sorted.
 func (l *Ledger) Pools() []string { return slices.Clone(l.names) }
 
@@ -111,14 +122,14 @@ func (l *Ledger) leaseView(x *lease) LeaseView {
 	return LeaseView{
 		Ticket: x.Ticket, Grant: x.Grant, Epoch: x.Epoch, Tokens: x.Tokens, Holder: x.Holder,
 		Session: x.Session, Group: x.Group, RID: x.RID,
-		Held: l.meta.Now.Sub(x.GrantedAt), ExpiresIn: x.dueAt().Sub(l.meta.Now),
+		Held: l.meta.Now.Sub(x.GrantedAt), ExpiresIn: max(0, x.dueAt().Sub(l.meta.Now)),
 	}
 }
 
 func (l *Ledger) waiterView(w *waiter, position int) WaiterView {
 	return WaiterView{
 		Ticket: w.Ticket, Seq: w.Seq, Position: position, Tokens: w.Tokens, Priority: w.Priority,
-		Reason: w.Reason, Waited: l.meta.Now.Sub(w.Since), AgesIn: w.ageAt().Sub(l.meta.Now),
+		Reason: w.Reason, Waited: l.meta.Now.Sub(w.Since), AgesIn: max(0, w.ageAt().Sub(l.meta.Now)),
 		Attached: w.Attached, Holder: w.Holder, Session: w.Session, Group: w.Group,
 	}
 }

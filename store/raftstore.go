@@ -21,6 +21,9 @@ type RaftOptions struct {
 	// a vote or term that is not on disk may be given twice; this says why instead. If Fatal returns, raft gets
 	// the error. Default: log and exit with status 1.
 	Fatal func(op string, err error)
+	// Retry is asked after the stable store could not be written, before Fatal: true tries again. It may
+	// block. Nil means no.
+	Retry func(error) bool
 	// BeforeWrite runs before each write with its operation; its error fails the write. It may block to play a
 	// stalled disk. For fault injection; nil does nothing.
 	BeforeWrite func(op string) error
@@ -161,6 +164,9 @@ func (s *RaftStore) GetUint64(key []byte) (val uint64, err error) {
 
 func (s *RaftStore) mustWrite(fn func() error) error {
 	err := s.write(OpSet, fn)
+	for err != nil && s.opts.Retry != nil && s.opts.Retry(err) {
+		err = s.write(OpSet, fn)
+	}
 	if err != nil {
 		s.opts.Fatal(OpSet, fmt.Errorf("%s: %w", s.path, err))
 	}

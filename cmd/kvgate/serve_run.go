@@ -7,12 +7,15 @@ import (
 	"time"
 )
 
-// stopGrace bounds how long a node that failed may take to close what it has open.
-const stopGrace = 5 * time.Second
+// stopGrace bounds how long a node may take to close what it has open, after the time that calls in
+// flight get.
+const stopGrace = 20 * time.Second
 
-// runServe runs a node until ctx ends or the node halts. A node that halts may hang in a disk that does
-// not answer, so closing it is given up after a while: the process is on its way out, and what was
-// acknowledged is in the log.
+// errNotClosed: the process ends although something is still open.
+var errNotClosed = errors.New("the disk or the network did not let go in time; what was acknowledged is in the log")
+
+// runServe runs a node until ctx ends or the node halts. Its disk may hang or refuse writes, so closing
+// it is given up after a while: the process is on its way out, and what was acknowledged is in the log.
 func runServe(ctx context.Context, cfg ServeConfig, log *slog.Logger) error {
 	n, err := startNode(ctx, cfg, log)
 	if err != nil {
@@ -23,7 +26,7 @@ func runServe(ctx context.Context, cfg ServeConfig, log *slog.Logger) error {
 	select {
 	case <-ctx.Done():
 		log.Info("stopping")
-		return n.Close()
+		err = nil
 	case err = <-failed:
 	}
 	closed := make(chan error, 1)
@@ -32,6 +35,6 @@ func runServe(ctx context.Context, cfg ServeConfig, log *slog.Logger) error {
 	case e := <-closed:
 		return errors.Join(err, e)
 	case <-time.After(stopGrace):
-		return err
+		return errors.Join(err, errNotClosed)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -43,6 +44,9 @@ type Network struct {
 	calls    *port
 	// warn keeps a certificate that nobody accepts from writing a line per dial.
 	warn rate.Sometimes
+
+	// admits is whether connections of raft are taken.
+	admits atomic.Bool
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -137,6 +141,10 @@ func (n *Network) sort(conn net.Conn) {
 	if kind == KindRaft {
 		p = n.raft
 	}
+	if kind == KindRaft && !n.admits.Load() {
+		_ = conn.Close()
+		return
+	}
 	p.hand(conn)
 }
 
@@ -171,7 +179,11 @@ func (n *Network) dial(ctx context.Context, addr string, kind Kind, timeout time
 	return secure, nil
 }
 
-// Raft returns raft's part of the network.
+// AdmitRaft begins to take connections of raft. Until then they are closed, so that the others do not wait
+// for answers of a raft that does not run yet.
+func (n *Network) AdmitRaft() { n.admits.Store(true) }
+
+// Raft returns raft's part of the network. Its listener gets nothing before AdmitRaft.
 func (n *Network) Raft() raft.StreamLayer { return stream{n.raft, n} }
 
 type stream struct {
