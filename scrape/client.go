@@ -92,6 +92,8 @@ func checkStatus(resp *http.Response, key bearer) error {
 	switch {
 	case resp.StatusCode == http.StatusOK:
 		return nil
+	case resp.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("%w: GET %s answers 404", errNotFound, resp.Request.URL.Path)
 	case resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden:
 		return fmt.Errorf("%w: GET %s answers %d", ErrStatus, resp.Request.URL.Path, resp.StatusCode)
 	case key.value == "":

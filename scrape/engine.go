@@ -62,7 +62,7 @@ func (e *Engines) Scrape(ctx context.Context, url string, info Info, ask bool) (
 
 // hint says what a 404 usually means.
 func hint(err error) error {
-	if errors.Is(err, ErrStatus) {
+	if errors.Is(err, errNotFound) {
 		return fmt.Errorf("%w; is it an engine started with --enable-metrics?", err)
 	}
 	return err

@@ -71,6 +71,7 @@ func TestScrapeErrors(t *testing.T) {
 		say     string
 	}{
 		{"metrics off", http.NotFound, ErrStatus, "--enable-metrics"},
+		{"broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, ErrStatus, "GET /metrics answers 500\n"},
 		{"no metrics", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }, ErrNoMetrics, "--enable-metrics"},
 		{"declared too large", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "99999999999")
@@ -115,7 +116,7 @@ func TestScrapeErrors(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
 			defer cancel()
 			_, err := NewEngines(transport(t), Keys{Engine: "k"}).Scrape(ctx, s.URL, Info{}, false)
-			if !errors.Is(err, c.err) || err != nil && !strings.Contains(err.Error(), c.say) {
+			if !errors.Is(err, c.err) || err != nil && !strings.Contains(err.Error()+"\n", c.say) {
 				t.Fatalf("error %v, want %v that says %q", err, c.err, c.say)
 			}
 		})

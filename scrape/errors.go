@@ -36,6 +36,9 @@ var (
 	ErrMergedPage = errors.New("page of several engines")
 )
 
+// errNotFound is the ErrStatus of a 404.
+var errNotFound = fmt.Errorf("%w", ErrStatus)
+
 // unreachable turns a transport error into an ErrUnreachable with a text that stays the same from poll to
 // poll: no URL (the reader knows it, and it may hold secrets) and no ephemeral local port.
 func unreachable(err error) error {

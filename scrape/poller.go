@@ -102,8 +102,10 @@ type Poller struct {
 
 	// Since the last round was closed:
 	routerSaid bool
-	answered   int // engines that gave an HTTP answer
 	settled    int // scrapes that came back at all
+
+	// held: the ledger may count an engine as healthy. It errs on the side of yes.
+	held bool
 
 	last     *ledger.Round
 	lastAt   time.Time
@@ -200,7 +202,7 @@ func (p *Poller) remember(known []ledger.Engine) {
 	for _, e := range known {
 		t := &track{listed: Listed{URL: e.URL, Role: e.Role}, present: true, incarnation: e.Incarnation, logged: e.Healthy}
 		if e.Healthy {
-			t.known = &e
+			t.known, p.held = &e, true
 		}
 		p.engines[e.URL] = t
 	}
@@ -293,9 +295,7 @@ func (p *Poller) takeSample(r scrapeResult) {
 		return
 	}
 	p.settled++
-	if !errors.Is(r.err, ErrUnreachable) {
-		p.answered++
-	}
+	t.news = t.news || r.err == nil
 	if r.err != nil {
 		p.mu.Lock()
 		p.status.ScrapeErrors++
@@ -307,7 +307,10 @@ func (p *Poller) takeSample(r scrapeResult) {
 func (p *Poller) close(ctx context.Context, start time.Time) {
 	now := time.Now()
 	r := p.compose(now)
-	p.routerSaid, p.answered, p.settled = false, 0, 0
+	p.routerSaid, p.settled = false, 0
+	for _, t := range p.engines {
+		t.news = false
+	}
 	healthy := p.logHealth(r.Engines)
 	err := p.propose(ctx, r, now)
 	p.mu.Lock()

@@ -193,29 +193,15 @@ func TestNothingAnswers(t *testing.T) {
 		if r := w.last(t); r.Fresh || r.Degrade || row(t, r, a).Error == "" {
 			t.Errorf("round %+v", r)
 		}
-		// What answers with an error answers.
-		w.set(func() {
-			w.engine[a] = func(context.Context) (Sample, error) { return Sample{}, fmt.Errorf("%w: 503", ErrStatus) }
-		})
+		// An answer that is an error is no figure either.
+		w.set(func() { w.engine[a] = answers500 })
 		pass(2 * time.Second)
-		if r := w.last(t); !r.Fresh || row(t, r, a).Healthy {
+		if r := w.last(t); r.Fresh || r.Degrade || !strings.Contains(row(t, r, a).Error, "500") {
 			t.Errorf("round %+v", r)
 		}
 		w.set(func() { w.engine[a] = full(0.5) })
 		pass(2 * time.Second)
 		if r := w.last(t); !r.Fresh || !row(t, r, a).Healthy {
-			t.Errorf("round %+v", r)
-		}
-	})
-}
-
-// All engines of a router that lives are down: that is news, and makes a snapshot.
-func TestRouterAnswersButNoEngine(t *testing.T) {
-	w := newWorld()
-	w.router = lists(a, b)
-	poll(t, w, routed(), nil, func(*Poller, *logbook) {
-		pass(time.Second)
-		if r := w.last(t); !r.Fresh || r.Degrade || len(r.Engines) != 2 {
 			t.Errorf("round %+v", r)
 		}
 	})

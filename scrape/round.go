@@ -48,14 +48,48 @@ func (p *Poller) compose(now time.Time) ledger.Round {
 	case !p.fallback && p.listTooOld(now):
 		r.Degrade, r.Reason = true, p.silence()
 	default:
-		// A router's answer counts only with news of an engine: engines that all hang still rest on
-		// samples of before.
-		r.Fresh = len(r.Engines) > 0 && (p.answered > 0 || p.routerSaid && p.settled > 0)
-		if !r.Fresh {
-			r.Reason = p.nothing(len(r.Engines))
-		}
+		p.judge(&r)
 	}
 	return r
+}
+
+// judge decides what a round whose list counts is worth. It is a snapshot only with news of an engine that
+// can be used, or when the router itself says that none can: one poll in which every scrape failed, however
+// it failed, must not flush the queue. The ledger lets its last snapshot grow stale instead. A pool that
+// has no healthy engine to lose is told at once what is wrong with those it has.
+func (p *Poller) judge(r *ledger.Round) {
+	r.Fresh = p.usable() || p.routerSaid && p.allCalledUnhealthy()
+	if r.Fresh {
+		return
+	}
+	r.Reason = p.nothing(len(r.Engines))
+	r.Degrade = !p.held && p.settled > 0 && len(r.Engines) > 0
+}
+
+// usable: an engine that the router does not call unhealthy gave a sample in this round.
+func (p *Poller) usable() bool {
+	for _, t := range p.engines {
+		if t.present && t.news && !t.listed.Unhealthy {
+			return true
+		}
+	}
+	return false
+}
+
+// allCalledUnhealthy: the router lists engines and means none of them to be used.
+func (p *Poller) allCalledUnhealthy() bool {
+	some := false
+	for _, t := range p.engines {
+		if t.present && !t.listed.Unhealthy {
+			return false
+		}
+		some = some || t.present
+	}
+	return some
+}
+
+func anyHealthy(engines []ledger.Engine) bool {
+	return slices.ContainsFunc(engines, func(e ledger.Engine) bool { return e.Healthy })
 }
 
 func (p *Poller) silence() string {
@@ -72,13 +106,13 @@ func (p *Poller) silence() string {
 func (p *Poller) nothing(engines int) string {
 	switch {
 	case p.listErr != nil:
-		return clip("neither router nor engines answered: " + p.listErr.Error())
+		return clip("neither the router nor an engine gave an answer that can be used: " + p.listErr.Error())
 	case p.empty > 0 && engines == 0:
 		return p.emptyWhy + ", for the first time"
 	case engines == 0:
 		return "no engines known yet"
 	}
-	return "no engine answered"
+	return "no engine gave its figures"
 }
 
 // propose hands a round over unless it says nothing new.
@@ -100,10 +134,14 @@ func (p *Poller) propose(ctx context.Context, r ledger.Round, now time.Time) err
 	if err != nil {
 		// Nobody knows whether it was applied: the next round is proposed whatever it says.
 		p.last = nil
+		p.held = p.held || anyHealthy(r.Engines)
 		return fmt.Errorf("propose round: %w", err)
 	}
 	p.count(func(s *Status) { s.Proposed++ })
 	p.told = r.Engines
+	if r.Fresh || r.Degrade {
+		p.held = anyHealthy(r.Engines)
+	}
 	p.last, p.lastAt = &r, now
 	if r.Fresh {
 		p.repeats = 0
@@ -112,7 +150,7 @@ func (p *Poller) propose(ctx context.Context, r ledger.Round, now time.Time) err
 }
 
 // worth: a snapshot is worth proposing when it reads otherwise than the last proposed one, or when that
-// one has aged a third of the staleness bound. A round without any answer only carries error texts.
+// one has aged a third of the staleness bound. A round without a usable answer only carries error texts.
 func (p *Poller) worth(r *ledger.Round, now time.Time) bool {
 	if !r.Fresh && !r.Degrade {
 		return !sameErrors(p.told, r.Engines) && len(r.Engines) > 0

@@ -26,6 +26,7 @@ type track struct {
 
 	sample  Sample
 	sampled time.Time // zero: none yet
+	news    bool      // a sample came in since the last round was closed
 	err     error     // of the last scrape that came back
 	seen    bool      // a scrape came back
 	askedAt time.Time // when the info endpoints last refused to tell

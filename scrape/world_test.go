@@ -32,6 +32,7 @@ type world struct {
 	started time.Time
 
 	refuse error
+	apply  func(ledger.Round) // may be nil
 	rounds []ledger.Round
 	at     []time.Duration
 }
@@ -75,6 +76,9 @@ func (w *world) Reconcile(_ context.Context, _ string, r ledger.Round) error {
 	defer w.mu.Unlock()
 	if w.refuse != nil {
 		return w.refuse
+	}
+	if w.apply != nil {
+		w.apply(r)
 	}
 	w.rounds = append(w.rounds, r)
 	w.at = append(w.at, time.Since(w.started))
