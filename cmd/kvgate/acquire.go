@@ -23,6 +23,8 @@ the queue.
 With --exec the lease is held, and renewed, while CMD runs and released when CMD has ended, however it
 ends. Signals go to CMD and its exit code becomes that of kvgate. A bypass runs CMD as well, without a
 lease; so does a coordinator that cannot be reached (it fails open), unless --require-admission.
+Without --holder the command is a holder of its own (exec-HOST-PID-RANDOM): should it be killed, its
+tokens are back after the pool's holder_ttl. --holder "" waits for the lease to expire instead.
 
 Without --max-wait the pool says how long a ticket may wait. --timeout, when given, is added to
 --max-wait, or bounds the call where there is none.`
@@ -70,7 +72,7 @@ func (f *acquireFlags) define(fs *pflag.FlagSet) {
 	fs.Int32Var(&f.priority, "priority", 0, "higher goes first")
 	fs.StringVar(&f.session, "session", "", "session of the ticket")
 	fs.StringVar(&f.group, "group", "", "group of the ticket")
-	fs.StringVar(&f.holder, "holder", "", "holder of the ticket; kept alive while this command runs")
+	fs.StringVar(&f.holder, "holder", "", "holder of the ticket; kept alive while this command runs (default with --exec: one of its own)")
 	fs.StringVar(&f.rid, "rid", "", "request id the engine sees (default: the ticket)")
 	fs.DurationVar(&f.maxWait, "max-wait", 0, "longest time in the queue; 0s does not wait (default: the pool's)")
 	fs.DurationVar(&f.ttl, "ttl", 0, "time to live of the lease (default: the pool's)")
@@ -181,9 +183,12 @@ func acquire(ctx context.Context, c *client, f *acquireFlags, cmd *cobra.Command
 			return cannotRun(argv[0], err)
 		}
 	}
+	if len(argv) > 0 && !cmd.Flags().Changed("holder") {
+		req.HolderId = ownHolder()
+	}
 	signals, stop := catchSignals()
 	defer stop()
-	defer keepHolder(ctx, c, f.holder)()
+	defer keepHolder(ctx, c, req.HolderId)()
 
 	decision, err := decide(ctx, c, req, callTimeout(cmd.Flags(), c, req), signals)
 	if len(argv) > 0 {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -112,6 +113,59 @@ func TestExecUnderABypass(t *testing.T) {
 	r := at(t, f, "acquire", "t", "--tokens", "5", "--require-admission", "--exec", "echo", "ran")
 	if r.code != exitFailed || r.stdout != "" || !strings.Contains(r.stderr, "not admitted: ticket t was bypassed (aged)") {
 		t.Errorf("with --require-admission: exit %d, stdout %q: %s", r.code, r.stdout, r.stderr)
+	}
+}
+
+// A wrapper that is killed must not strand its tokens until the lease expires.
+func TestExecIsAHolderOfItsOwn(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string // a pattern
+	}{
+		{nil, `^exec-.+-[0-9]+-[A-Z2-7]{8}$`},
+		{[]string{"--holder", "mine"}, `^mine$`},
+		{[]string{"--holder", ""}, `^$`},
+	} {
+		f, released := lessor(tenMinutes)
+		grant := f.acquire
+		beats, asked := make(chan string, 64), ""
+		f.heartbeat = func(r *kvgatev1.HeartbeatRequest) (*kvgatev1.HeartbeatResponse, error) {
+			select {
+			case beats <- r.HolderId:
+			default:
+			}
+			return &kvgatev1.HeartbeatResponse{Ttl: durationpb.New(3 * time.Millisecond), Leases: 1}, nil
+		}
+		script, open := gate(t)
+		heard := func() {
+			if test.want == "^$" {
+				return
+			}
+			for len(beats) > 0 {
+				<-beats
+			}
+			if got := <-beats; got != asked {
+				t.Errorf("%v: heartbeat of %q, the ticket is of %q", test.args, got, asked)
+			}
+		}
+		f.acquire = func(ctx context.Context, r *kvgatev1.AcquireRequest) (*kvgatev1.AcquireResponse, error) {
+			asked = r.HolderId
+			heard() // while the ticket waits
+			return grant(ctx, r)
+		}
+		running := func(text string) {
+			if strings.Contains(text, "admit") {
+				go func() { heard(); open() }() // while the command runs
+			}
+		}
+		args := append([]string{"acquire", "t", "--server", f.start(t), "--tokens", "5"}, test.args...)
+		kvgateWatched(t, running, append(args, "--exec", "sh", "-c", script)...).expect(t, result{stderr: admitted})
+		if got := (<-released).HolderId; got != asked || !regexp.MustCompile(test.want).MatchString(asked) {
+			t.Errorf("%v: asked as %q, released as %q, want %s", test.args, asked, got, test.want)
+		}
+		if test.want == "^$" && len(beats) > 0 {
+			t.Errorf("%v: heartbeat of %q", test.args, <-beats)
+		}
 	}
 }
 

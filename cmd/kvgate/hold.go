@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -110,6 +111,18 @@ func keepLease(ctx context.Context, c *client, req *kvgatev1.AcquireRequest, d *
 	}
 }
 
+// maxHostInHolder bounds the host's part of a holder's name, in bytes; ids may not be much longer.
+const maxHostInHolder = 64
+
+// ownHolder names this process as a holder, unlike any other: exec-HOST-PID-RANDOM.
+func ownHolder() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown"
+	}
+	return fmt.Sprintf("exec-%.*s-%d-%s", maxHostInHolder, host, os.Getpid(), rand.Text()[:8])
+}
+
 // keepHolder sends heartbeats for a holder until the returned function is called; that one returns
 // when the last of them has ended. Without a holder there are none.
 func keepHolder(ctx context.Context, c *client, holder string) (stop func()) {
@@ -123,6 +136,10 @@ func keepHolder(ctx context.Context, c *client, holder string) (stop func()) {
 			answer, err := call(ctx, c, (*endpoint).Heartbeat, &kvgatev1.HeartbeatRequest{HolderId: holder})
 			if err == nil && answer.Ttl.AsDuration() > 0 {
 				pause = answer.Ttl.AsDuration() / 3
+			}
+			if err == nil && answer.Leases+answer.Waiters == 0 {
+				// The time of the pool is known only when the ticket is there.
+				pause = min(pause, time.Second)
 			}
 			if !rest(ctx, pause) {
 				return
