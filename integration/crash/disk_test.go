@@ -127,6 +127,7 @@ func TestDiskBecomesReadOnly(t *testing.T) {
 	stop()
 	s.Kill9() // a file system with open files cannot be unmounted
 	v.unmount()
+	v.repair()
 	v.mount()
 	s.restart()
 	b.audit(s)

@@ -60,8 +60,22 @@ func mountVolume(t *testing.T, bytes int64) *volume {
 	return v
 }
 
-func (v *volume) mount()   { v.t.Helper(); command(v.t, "mount", "-o", "loop", v.image, v.dir) }
+func (v *volume) mount()   { v.t.Helper(); command(v.t, "mount", "-o", "loop,rw", v.image, v.dir) }
 func (v *volume) unmount() { v.t.Helper(); command(v.t, "umount", v.dir) }
+
+// repair replays the journal of a file system that failed and clears its error: the kernel may mount it
+// read-only otherwise.
+func (v *volume) repair() {
+	v.t.Helper()
+	out, err := exec.Command("e2fsck", "-fy", v.image).CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 1 { // repaired
+		err = nil
+	}
+	if err != nil {
+		v.t.Fatalf("e2fsck: %v\n%s", err, out)
+	}
+}
 
 // fail makes the file system read-only at once, as an error of the disk does.
 func (v *volume) fail() { v.t.Helper(); command(v.t, "mount", "-o", "remount,abort", v.dir) }
