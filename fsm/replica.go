@@ -150,6 +150,7 @@ func (r *Replica) begin() error {
 		return fmt.Errorf("look for raft state: %w", err)
 	}
 	if !has && len(r.opts.Peers)+len(r.opts.Join) > 0 {
+		r.network.HoldRaft(true)
 		r.spawn(func() {
 			if err := r.enter(); err != nil && r.ctx.Err() == nil {
 				r.halt(err)
@@ -168,7 +169,7 @@ func (r *Replica) start() error {
 	if err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
-	r.network.AdmitRaft()
+	r.network.HoldRaft(false)
 	r.mu.Lock()
 	r.raft = started
 	r.mu.Unlock()

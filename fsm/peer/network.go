@@ -45,8 +45,8 @@ type Network struct {
 	// warn keeps a certificate that nobody accepts from writing a line per dial.
 	warn rate.Sometimes
 
-	// admits is whether connections of raft are taken.
-	admits atomic.Bool
+	// holds is whether connections of raft are closed at once.
+	holds atomic.Bool
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -141,7 +141,7 @@ func (n *Network) sort(conn net.Conn) {
 	if kind == KindRaft {
 		p = n.raft
 	}
-	if kind == KindRaft && !n.admits.Load() {
+	if kind == KindRaft && n.holds.Load() {
 		_ = conn.Close()
 		return
 	}
@@ -179,11 +179,11 @@ func (n *Network) dial(ctx context.Context, addr string, kind Kind, timeout time
 	return secure, nil
 }
 
-// AdmitRaft begins to take connections of raft. Until then they are closed, so that the others do not wait
-// for answers of a raft that does not run yet.
-func (n *Network) AdmitRaft() { n.admits.Store(true) }
+// HoldRaft closes connections of raft that others make until it is told otherwise: they must not wait for
+// the answers of a raft that does not run yet.
+func (n *Network) HoldRaft(hold bool) { n.holds.Store(hold) }
 
-// Raft returns raft's part of the network. Its listener gets nothing before AdmitRaft.
+// Raft returns raft's part of the network.
 func (n *Network) Raft() raft.StreamLayer { return stream{n.raft, n} }
 
 type stream struct {

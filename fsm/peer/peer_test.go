@@ -214,3 +214,29 @@ func FuzzFrame(f *testing.F) {
 		}
 	})
 }
+
+// TestHoldRaft: a connection of raft that nobody would answer is closed; calls go on.
+func TestHoldRaft(t *testing.T) {
+	a, b := open(t, "a", "c1"), open(t, "b", "c1")
+	b.HoldRaft(true)
+	held, err := a.dial(t.Context(), b.Address(), KindRaft, time.Second)
+	must(t, err)
+	defer held.Close()
+	if _, err := held.Read(make([]byte, 1)); err == nil {
+		t.Error("a held connection is answered")
+	}
+	go echo(b.Calls(), "call ")
+	call, err := a.Dial(t.Context(), b.Address())
+	must(t, err)
+	defer call.Close()
+	b.HoldRaft(false)
+	go echo(b.Raft(), "raft ")
+	conn, err := a.dial(t.Context(), b.Address(), KindRaft, time.Second)
+	must(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("ping"))
+	must(t, err)
+	if _, err := io.ReadFull(conn, make([]byte, 9)); err != nil {
+		t.Errorf("raft is not answered after the hold: %v", err)
+	}
+}
