@@ -30,6 +30,8 @@ type Machine struct {
 	mu     sync.RWMutex
 	ledger *ledger.Ledger
 
+	// copyEvents gets events of entries from…to from other nodes, in order; nil on a node without any.
+	copyEvents func(from, to uint64, put func(index uint64, events [][]byte) error) error
 	// stopping ends the wait for a disk that refuses writes.
 	stopping <-chan struct{}
 

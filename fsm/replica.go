@@ -69,6 +69,7 @@ func (r *Replica) open() (err error) {
 		return err
 	}
 	r.machine.stopping = r.ctx.Done()
+	r.machine.copyEvents = r.copyEvents
 	if err = r.keepClusterID(); err != nil {
 		return err
 	}

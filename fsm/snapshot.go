@@ -59,10 +59,14 @@ func (s *snapshot) write(w io.Writer) error {
 func (s *snapshot) Release() { s.image.Release() }
 
 // Restore implements raft.FSM: it builds a fresh state beside the present one and swaps when it is
-// whole. raft does not say which index the snapshot stands for, so the archive's own is taken.
+// whole. raft does not say which index the snapshot stands for, so the archive's own is taken. The
+// journal is brought up to that index first: a crash in between leaves it ahead, which replay passes over.
 func (m *Machine) Restore(rc io.ReadCloser) error {
 	defer rc.Close()
-	header, err := m.state.Replace(rc)
+	header, err := m.state.Replace(rc, func(h *store.Header) error {
+		m.fill(h.Index)
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("restore snapshot: %w", err)
 	}

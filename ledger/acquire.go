@@ -123,6 +123,7 @@ func (l *Ledger) join(p *pool, w *waiter, op *Acquire, tokens Tokens) (Decision,
 	if until := l.meta.Now.Add(op.MaxWait); op.MaxWait >= 0 && until < w.ageAt() {
 		w.MaxWait = until.Sub(w.Since)
 		l.armWaiter(w)
+		l.emitWaiter(w, Event{Kind: KindAttached, Reason: "less patience", Wait: l.meta.Now.Sub(w.Since), Deadline: w.ageAt()})
 	}
 	if op.MaxWait == 0 {
 		l.letGo(w, KindBypassed, Aged)

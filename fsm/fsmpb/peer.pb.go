@@ -1358,6 +1358,173 @@ func (x *ChangeResponse) GetError() *Failure {
 	return nil
 }
 
+type EventsRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	FromIndex uint64                 `protobuf:"varint,1,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
+	// Last index wanted.
+	ToIndex       uint64 `protobuf:"varint,2,opt,name=to_index,json=toIndex,proto3" json:"to_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventsRequest) Reset() {
+	*x = EventsRequest{}
+	mi := &file_fsmpb_peer_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventsRequest) ProtoMessage() {}
+
+func (x *EventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
+func (*EventsRequest) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *EventsRequest) GetFromIndex() uint64 {
+	if x != nil {
+		return x.FromIndex
+	}
+	return 0
+}
+
+func (x *EventsRequest) GetToIndex() uint64 {
+	if x != nil {
+		return x.ToIndex
+	}
+	return 0
+}
+
+type EventsResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries []*EntryEvents         `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Where to go on; 0 when that was all.
+	NextIndex uint64 `protobuf:"varint,2,opt,name=next_index,json=nextIndex,proto3" json:"next_index,omitempty"`
+	// The oldest index that this node can answer for.
+	FirstKept     uint64 `protobuf:"varint,3,opt,name=first_kept,json=firstKept,proto3" json:"first_kept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventsResponse) Reset() {
+	*x = EventsResponse{}
+	mi := &file_fsmpb_peer_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventsResponse) ProtoMessage() {}
+
+func (x *EventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
+func (*EventsResponse) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *EventsResponse) GetEntries() []*EntryEvents {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *EventsResponse) GetNextIndex() uint64 {
+	if x != nil {
+		return x.NextIndex
+	}
+	return 0
+}
+
+func (x *EventsResponse) GetFirstKept() uint64 {
+	if x != nil {
+		return x.FirstKept
+	}
+	return 0
+}
+
+type EntryEvents struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Events        [][]byte               `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EntryEvents) Reset() {
+	*x = EntryEvents{}
+	mi := &file_fsmpb_peer_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EntryEvents) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EntryEvents) ProtoMessage() {}
+
+func (x *EntryEvents) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EntryEvents.ProtoReflect.Descriptor instead.
+func (*EntryEvents) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *EntryEvents) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *EntryEvents) GetEvents() [][]byte {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
 var File_fsmpb_peer_proto protoreflect.FileDescriptor
 
 const file_fsmpb_peer_proto_rawDesc = "" +
@@ -1454,12 +1621,26 @@ const file_fsmpb_peer_proto_rawDesc = "" +
 	"\x12TransferLeadership\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"6\n" +
 	"\x0eChangeResponse\x12$\n" +
-	"\x05error\x18\x01 \x01(\v2\x0e.fsmpb.FailureR\x05error2\xce\x02\n" +
+	"\x05error\x18\x01 \x01(\v2\x0e.fsmpb.FailureR\x05error\"I\n" +
+	"\rEventsRequest\x12\x1d\n" +
+	"\n" +
+	"from_index\x18\x01 \x01(\x04R\tfromIndex\x12\x19\n" +
+	"\bto_index\x18\x02 \x01(\x04R\atoIndex\"|\n" +
+	"\x0eEventsResponse\x12,\n" +
+	"\aentries\x18\x01 \x03(\v2\x12.fsmpb.EntryEventsR\aentries\x12\x1d\n" +
+	"\n" +
+	"next_index\x18\x02 \x01(\x04R\tnextIndex\x12\x1d\n" +
+	"\n" +
+	"first_kept\x18\x03 \x01(\x04R\tfirstKept\";\n" +
+	"\vEntryEvents\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x16\n" +
+	"\x06events\x18\x02 \x03(\fR\x06events2\x85\x03\n" +
 	"\vPeerService\x12)\n" +
 	"\x02Do\x12\x10.fsmpb.DoRequest\x1a\x11.fsmpb.DoResponse\x12>\n" +
 	"\tReadIndex\x12\x17.fsmpb.ReadIndexRequest\x1a\x18.fsmpb.ReadIndexResponse\x12/\n" +
 	"\x04Beat\x12\x12.fsmpb.BeatRequest\x1a\x13.fsmpb.BeatResponse\x12;\n" +
-	"\bDescribe\x12\x16.fsmpb.DescribeRequest\x1a\x17.fsmpb.DescribeResponse\x12/\n" +
+	"\bDescribe\x12\x16.fsmpb.DescribeRequest\x1a\x17.fsmpb.DescribeResponse\x125\n" +
+	"\x06Events\x12\x14.fsmpb.EventsRequest\x1a\x15.fsmpb.EventsResponse\x12/\n" +
 	"\x04Join\x12\x12.fsmpb.JoinRequest\x1a\x13.fsmpb.JoinResponse\x125\n" +
 	"\x06Change\x12\x14.fsmpb.ChangeRequest\x1a\x15.fsmpb.ChangeResponseB\x12Z\x10kvgate/fsm/fsmpbb\x06proto3"
 
@@ -1475,7 +1656,7 @@ func file_fsmpb_peer_proto_rawDescGZIP() []byte {
 	return file_fsmpb_peer_proto_rawDescData
 }
 
-var file_fsmpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_fsmpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_fsmpb_peer_proto_goTypes = []any{
 	(*DoRequest)(nil),          // 0: fsmpb.DoRequest
 	(*DoResponse)(nil),         // 1: fsmpb.DoResponse
@@ -1498,41 +1679,47 @@ var file_fsmpb_peer_proto_goTypes = []any{
 	(*RemoveNode)(nil),         // 18: fsmpb.RemoveNode
 	(*TransferLeadership)(nil), // 19: fsmpb.TransferLeadership
 	(*ChangeResponse)(nil),     // 20: fsmpb.ChangeResponse
-	nil,                        // 21: fsmpb.Metrics.ValuesEntry
-	(*Op)(nil),                 // 22: fsmpb.Op
-	(*Settings)(nil),           // 23: fsmpb.Settings
+	(*EventsRequest)(nil),      // 21: fsmpb.EventsRequest
+	(*EventsResponse)(nil),     // 22: fsmpb.EventsResponse
+	(*EntryEvents)(nil),        // 23: fsmpb.EntryEvents
+	nil,                        // 24: fsmpb.Metrics.ValuesEntry
+	(*Op)(nil),                 // 25: fsmpb.Op
+	(*Settings)(nil),           // 26: fsmpb.Settings
 }
 var file_fsmpb_peer_proto_depIdxs = []int32{
-	22, // 0: fsmpb.DoRequest.op:type_name -> fsmpb.Op
+	25, // 0: fsmpb.DoRequest.op:type_name -> fsmpb.Op
 	2,  // 1: fsmpb.DoResponse.result:type_name -> fsmpb.Result
 	3,  // 2: fsmpb.Result.error:type_name -> fsmpb.Failure
 	4,  // 3: fsmpb.Result.decision:type_name -> fsmpb.Decision
 	5,  // 4: fsmpb.Result.renewals:type_name -> fsmpb.Renewals
-	23, // 5: fsmpb.Result.settings:type_name -> fsmpb.Settings
+	26, // 5: fsmpb.Result.settings:type_name -> fsmpb.Settings
 	7,  // 6: fsmpb.Result.metrics:type_name -> fsmpb.Metrics
 	6,  // 7: fsmpb.Renewals.leases:type_name -> fsmpb.Renewal
-	21, // 8: fsmpb.Metrics.values:type_name -> fsmpb.Metrics.ValuesEntry
+	24, // 8: fsmpb.Metrics.values:type_name -> fsmpb.Metrics.ValuesEntry
 	17, // 9: fsmpb.ChangeRequest.add:type_name -> fsmpb.AddNode
 	18, // 10: fsmpb.ChangeRequest.remove:type_name -> fsmpb.RemoveNode
 	19, // 11: fsmpb.ChangeRequest.transfer:type_name -> fsmpb.TransferLeadership
 	3,  // 12: fsmpb.ChangeResponse.error:type_name -> fsmpb.Failure
-	0,  // 13: fsmpb.PeerService.Do:input_type -> fsmpb.DoRequest
-	8,  // 14: fsmpb.PeerService.ReadIndex:input_type -> fsmpb.ReadIndexRequest
-	10, // 15: fsmpb.PeerService.Beat:input_type -> fsmpb.BeatRequest
-	12, // 16: fsmpb.PeerService.Describe:input_type -> fsmpb.DescribeRequest
-	14, // 17: fsmpb.PeerService.Join:input_type -> fsmpb.JoinRequest
-	16, // 18: fsmpb.PeerService.Change:input_type -> fsmpb.ChangeRequest
-	1,  // 19: fsmpb.PeerService.Do:output_type -> fsmpb.DoResponse
-	9,  // 20: fsmpb.PeerService.ReadIndex:output_type -> fsmpb.ReadIndexResponse
-	11, // 21: fsmpb.PeerService.Beat:output_type -> fsmpb.BeatResponse
-	13, // 22: fsmpb.PeerService.Describe:output_type -> fsmpb.DescribeResponse
-	15, // 23: fsmpb.PeerService.Join:output_type -> fsmpb.JoinResponse
-	20, // 24: fsmpb.PeerService.Change:output_type -> fsmpb.ChangeResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	23, // 13: fsmpb.EventsResponse.entries:type_name -> fsmpb.EntryEvents
+	0,  // 14: fsmpb.PeerService.Do:input_type -> fsmpb.DoRequest
+	8,  // 15: fsmpb.PeerService.ReadIndex:input_type -> fsmpb.ReadIndexRequest
+	10, // 16: fsmpb.PeerService.Beat:input_type -> fsmpb.BeatRequest
+	12, // 17: fsmpb.PeerService.Describe:input_type -> fsmpb.DescribeRequest
+	21, // 18: fsmpb.PeerService.Events:input_type -> fsmpb.EventsRequest
+	14, // 19: fsmpb.PeerService.Join:input_type -> fsmpb.JoinRequest
+	16, // 20: fsmpb.PeerService.Change:input_type -> fsmpb.ChangeRequest
+	1,  // 21: fsmpb.PeerService.Do:output_type -> fsmpb.DoResponse
+	9,  // 22: fsmpb.PeerService.ReadIndex:output_type -> fsmpb.ReadIndexResponse
+	11, // 23: fsmpb.PeerService.Beat:output_type -> fsmpb.BeatResponse
+	13, // 24: fsmpb.PeerService.Describe:output_type -> fsmpb.DescribeResponse
+	22, // 25: fsmpb.PeerService.Events:output_type -> fsmpb.EventsResponse
+	15, // 26: fsmpb.PeerService.Join:output_type -> fsmpb.JoinResponse
+	20, // 27: fsmpb.PeerService.Change:output_type -> fsmpb.ChangeResponse
+	21, // [21:28] is the sub-list for method output_type
+	14, // [14:21] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_fsmpb_peer_proto_init() }
@@ -1561,7 +1748,7 @@ func file_fsmpb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsmpb_peer_proto_rawDesc), len(file_fsmpb_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

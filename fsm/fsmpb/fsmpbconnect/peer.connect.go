@@ -42,6 +42,8 @@ const (
 	PeerServiceBeatProcedure = "/fsmpb.PeerService/Beat"
 	// PeerServiceDescribeProcedure is the fully-qualified name of the PeerService's Describe RPC.
 	PeerServiceDescribeProcedure = "/fsmpb.PeerService/Describe"
+	// PeerServiceEventsProcedure is the fully-qualified name of the PeerService's Events RPC.
+	PeerServiceEventsProcedure = "/fsmpb.PeerService/Events"
 	// PeerServiceJoinProcedure is the fully-qualified name of the PeerService's Join RPC.
 	PeerServiceJoinProcedure = "/fsmpb.PeerService/Join"
 	// PeerServiceChangeProcedure is the fully-qualified name of the PeerService's Change RPC.
@@ -58,6 +60,8 @@ type PeerServiceClient interface {
 	Beat(context.Context, *connect.Request[fsmpb.BeatRequest]) (*connect.Response[fsmpb.BeatResponse], error)
 	// Describe says what a node knows of itself; also before its raft runs.
 	Describe(context.Context, *connect.Request[fsmpb.DescribeRequest]) (*connect.Response[fsmpb.DescribeResponse], error)
+	// Events answers journal records of whole log entries, for a node that got its state from a snapshot.
+	Events(context.Context, *connect.Request[fsmpb.EventsRequest]) (*connect.Response[fsmpb.EventsResponse], error)
 	// Join asks to be added to the cluster.
 	Join(context.Context, *connect.Request[fsmpb.JoinRequest]) (*connect.Response[fsmpb.JoinResponse], error)
 	// Change changes the membership, or who leads. A node that does not lead refuses; it never forwards.
@@ -99,6 +103,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Describe")),
 			connect.WithClientOptions(opts...),
 		),
+		events: connect.NewClient[fsmpb.EventsRequest, fsmpb.EventsResponse](
+			httpClient,
+			baseURL+PeerServiceEventsProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Events")),
+			connect.WithClientOptions(opts...),
+		),
 		join: connect.NewClient[fsmpb.JoinRequest, fsmpb.JoinResponse](
 			httpClient,
 			baseURL+PeerServiceJoinProcedure,
@@ -120,6 +130,7 @@ type peerServiceClient struct {
 	readIndex *connect.Client[fsmpb.ReadIndexRequest, fsmpb.ReadIndexResponse]
 	beat      *connect.Client[fsmpb.BeatRequest, fsmpb.BeatResponse]
 	describe  *connect.Client[fsmpb.DescribeRequest, fsmpb.DescribeResponse]
+	events    *connect.Client[fsmpb.EventsRequest, fsmpb.EventsResponse]
 	join      *connect.Client[fsmpb.JoinRequest, fsmpb.JoinResponse]
 	change    *connect.Client[fsmpb.ChangeRequest, fsmpb.ChangeResponse]
 }
@@ -144,6 +155,11 @@ func (c *peerServiceClient) Describe(ctx context.Context, req *connect.Request[f
 	return c.describe.CallUnary(ctx, req)
 }
 
+// Events calls fsmpb.PeerService.Events.
+func (c *peerServiceClient) Events(ctx context.Context, req *connect.Request[fsmpb.EventsRequest]) (*connect.Response[fsmpb.EventsResponse], error) {
+	return c.events.CallUnary(ctx, req)
+}
+
 // Join calls fsmpb.PeerService.Join.
 func (c *peerServiceClient) Join(ctx context.Context, req *connect.Request[fsmpb.JoinRequest]) (*connect.Response[fsmpb.JoinResponse], error) {
 	return c.join.CallUnary(ctx, req)
@@ -164,6 +180,8 @@ type PeerServiceHandler interface {
 	Beat(context.Context, *connect.Request[fsmpb.BeatRequest]) (*connect.Response[fsmpb.BeatResponse], error)
 	// Describe says what a node knows of itself; also before its raft runs.
 	Describe(context.Context, *connect.Request[fsmpb.DescribeRequest]) (*connect.Response[fsmpb.DescribeResponse], error)
+	// Events answers journal records of whole log entries, for a node that got its state from a snapshot.
+	Events(context.Context, *connect.Request[fsmpb.EventsRequest]) (*connect.Response[fsmpb.EventsResponse], error)
 	// Join asks to be added to the cluster.
 	Join(context.Context, *connect.Request[fsmpb.JoinRequest]) (*connect.Response[fsmpb.JoinResponse], error)
 	// Change changes the membership, or who leads. A node that does not lead refuses; it never forwards.
@@ -201,6 +219,12 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Describe")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceEventsHandler := connect.NewUnaryHandler(
+		PeerServiceEventsProcedure,
+		svc.Events,
+		connect.WithSchema(peerServiceMethods.ByName("Events")),
+		connect.WithHandlerOptions(opts...),
+	)
 	peerServiceJoinHandler := connect.NewUnaryHandler(
 		PeerServiceJoinProcedure,
 		svc.Join,
@@ -223,6 +247,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceBeatHandler.ServeHTTP(w, r)
 		case PeerServiceDescribeProcedure:
 			peerServiceDescribeHandler.ServeHTTP(w, r)
+		case PeerServiceEventsProcedure:
+			peerServiceEventsHandler.ServeHTTP(w, r)
 		case PeerServiceJoinProcedure:
 			peerServiceJoinHandler.ServeHTTP(w, r)
 		case PeerServiceChangeProcedure:
@@ -250,6 +276,10 @@ func (UnimplementedPeerServiceHandler) Beat(context.Context, *connect.Request[fs
 
 func (UnimplementedPeerServiceHandler) Describe(context.Context, *connect.Request[fsmpb.DescribeRequest]) (*connect.Response[fsmpb.DescribeResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fsmpb.PeerService.Describe is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Events(context.Context, *connect.Request[fsmpb.EventsRequest]) (*connect.Response[fsmpb.EventsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fsmpb.PeerService.Events is not implemented"))
 }
 
 func (UnimplementedPeerServiceHandler) Join(context.Context, *connect.Request[fsmpb.JoinRequest]) (*connect.Response[fsmpb.JoinResponse], error) {
