@@ -3,7 +3,9 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 
 	"connectrpc.com/connect"
@@ -19,6 +21,9 @@ import (
 // WarningUntracked starts the warning on an answer that the ledger knows nothing of: the coordinator
 // could not decide and the caller goes ahead without it.
 const WarningUntracked = "untracked"
+
+// WarningUnknownPool starts the warning on an answer for a pool that does not exist.
+const WarningUnknownPool = "unknown_pool"
 
 // admissionService serves kvgate.v1.AdmissionService.
 type admissionService struct {
@@ -40,6 +45,7 @@ func (s *admissionService) Acquire(ctx context.Context, req *connect.Request[kvg
 	op := acquireOp(req.Msg)
 	decision, err := s.acquire(ctx, op)
 	if err == nil {
+		explainUnknownPool(op, &decision)
 		return connect.NewResponse(acquireAnswer(decision)), nil
 	}
 	if gone := ctx.Err(); gone != nil {
@@ -114,15 +120,33 @@ func acquireAnswer(d ledger.Decision) *kvgatev1.AcquireResponse {
 	return m
 }
 
+// explainUnknownPool puts the ledger's bare warning into words and fills in what would have been charged
+// without a decode cap: a pool that does not exist has none.
+func explainUnknownPool(op ledger.Acquire, d *ledger.Decision) {
+	i := slices.Index(d.Warnings, WarningUnknownPool)
+	if i < 0 {
+		return
+	}
+	d.Warnings = slices.Clone(d.Warnings)
+	d.Warnings[i] = fmt.Sprintf("%s: there is no pool %s; this bypass is in no ledger; settings of a pool make it", WarningUnknownPool, quote(op.Pool))
+	if d.Tokens == 0 {
+		d.Tokens = uncapped(op)
+	}
+}
+
+func uncapped(op ledger.Acquire) ledger.Tokens {
+	var none ledger.Settings
+	return none.Reservation(op.PromptTokens, op.MaxNewTokens, op.ReservationTokens)
+}
+
 // untrackedAnswer lets the caller go ahead when the coordinator cannot decide. The reservation is what the
 // request asks for, without the pool's decode cap, which is not known here.
 func untrackedAnswer(op ledger.Acquire, err error) *kvgatev1.AcquireResponse {
-	var uncapped ledger.Settings
 	return &kvgatev1.AcquireResponse{
 		Action:            kvgatev1.Action_ACTION_BYPASS,
 		Reason:            kvgatev1.Reason_REASON_DEGRADED,
 		TicketId:          op.Ticket,
-		ReservationTokens: int64(uncapped.Reservation(op.PromptTokens, op.MaxNewTokens, op.ReservationTokens)),
+		ReservationTokens: int64(uncapped(op)),
 		Waited:            durationpb.New(0),
 		Warnings:          []string{WarningUntracked + ": the coordinator could not decide (" + err.Error() + "); this bypass is in no ledger"},
 	}

@@ -39,7 +39,7 @@ func TestAcquireAdmits(t *testing.T) {
 func TestAcquireBypassHasNoLease(t *testing.T) {
 	b := &fakeBackend{acquire: func(_ context.Context, op ledger.Acquire) (ledger.Decision, error) {
 		return ledger.Decision{Ticket: op.Ticket, Action: ledger.ActionBypass, Reason: ledger.Aged, Tokens: 150, Epoch: 4,
-			Waited: 1500 * time.Millisecond, Warnings: []string{"unknown_pool"}}, nil
+			Waited: 1500 * time.Millisecond, Warnings: []string{"of some kind"}}, nil
 	}}
 	got := start(t, b).post("AdmissionService/Acquire", oneTicket).ok(t)
 	for field, want := range map[string]any{
@@ -49,8 +49,27 @@ func TestAcquireBypassHasNoLease(t *testing.T) {
 			t.Errorf("%s is %v, want %v", field, got[field], want)
 		}
 	}
-	if w := got["warnings"].([]any); len(w) != 1 || w[0] != "unknown_pool" {
+	if w := got["warnings"].([]any); len(w) != 1 || w[0] != "of some kind" {
 		t.Errorf("warnings %v", w)
+	}
+}
+
+func TestAcquireOnAnUnknownPool(t *testing.T) {
+	b := &fakeBackend{ledger: fleet(t)}
+	b.acquire = b.decide
+	r := start(t, b)
+	for body, tokens := range map[string]string{
+		`{"pool":"ghost","ticketId":"t","promptTokens":100,"maxNewTokens":50}`: "150",
+		`{"pool":"ghost","ticketId":"t","reservationTokens":70}`:               "70",
+	} {
+		got := r.post("AdmissionService/Acquire", body).ok(t)
+		if got["action"] != "ACTION_BYPASS" || got["reason"] != "REASON_DEGRADED" || got["reservationTokens"] != tokens {
+			t.Errorf("%s: got %v", body, got)
+		}
+		want := []any{`unknown_pool: there is no pool "ghost"; this bypass is in no ledger; settings of a pool make it`}
+		if !reflect.DeepEqual(got["warnings"], want) {
+			t.Errorf("%s: warnings %v", body, got["warnings"])
+		}
 	}
 }
 

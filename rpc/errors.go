@@ -15,27 +15,26 @@ import (
 
 // Values of ErrorInfo.code: stable names that clients may match.
 const (
-	CodeInvalidArgument    = "invalid_argument"
-	CodeNotFound           = "not_found"
-	CodeTicketMismatch     = "ticket_mismatch"
-	CodeTooManyWaiters     = "too_many_waiters"
-	CodeStepAlreadyDrained = "step_already_drained"
-	CodeDefaultPool        = "default_pool"
-	CodeNoLeader           = "no_leader"
-	CodeTimeout            = "timeout"
-	CodeReadOnly           = "read_only"
-	CodeShutdown           = "shutdown"
-	CodeCanceled           = "canceled"
-	CodeDeadlineExceeded   = "deadline_exceeded"
-	CodeInternal           = "internal"
-	CodeLastVoter          = "last_voter"
-	CodeUnknownNode        = "unknown_node"
-	CodeAddressTaken       = "address_taken"
-	CodeOldNode            = "old_node"
-	CodeWrongNode          = "wrong_node"
-	CodeNotTransferred     = "not_transferred"
-	CodeUnauthenticated    = "unauthenticated"
-	CodePermissionDenied   = "permission_denied"
+	CodeInvalidArgument  = "invalid_argument"
+	CodeNotFound         = "not_found"
+	CodeTicketMismatch   = "ticket_mismatch"
+	CodeTooManyWaiters   = "too_many_waiters"
+	CodeDefaultPool      = "default_pool"
+	CodeNoLeader         = "no_leader"
+	CodeTimeout          = "timeout"
+	CodeReadOnly         = "read_only"
+	CodeShutdown         = "shutdown"
+	CodeCanceled         = "canceled"
+	CodeDeadlineExceeded = "deadline_exceeded"
+	CodeInternal         = "internal"
+	CodeLastVoter        = "last_voter"
+	CodeUnknownNode      = "unknown_node"
+	CodeAddressTaken     = "address_taken"
+	CodeOldNode          = "old_node"
+	CodeWrongNode        = "wrong_node"
+	CodeNotTransferred   = "not_transferred"
+	CodeUnauthenticated  = "unauthenticated"
+	CodePermissionDenied = "permission_denied"
 	// CodeSessionClosing belongs to sessions: an Acquire that names a closing session.
 	CodeSessionClosing = "session_closing"
 )
@@ -64,7 +63,6 @@ var faults = []fault{
 	{is: ledger.ErrTicketMismatch, code: connect.CodeFailedPrecondition, name: CodeTicketMismatch},
 	{is: ledger.ErrTooManyWaiters, code: connect.CodeResourceExhausted, name: CodeTooManyWaiters, retryAfter: time.Second},
 	{is: ledger.ErrUnknownPool, code: connect.CodeNotFound, name: CodeNotFound},
-	{is: ledger.ErrStepDrained, code: connect.CodeFailedPrecondition, name: CodeStepAlreadyDrained},
 	{is: ErrDefaultPool, code: connect.CodeFailedPrecondition, name: CodeDefaultPool},
 	{is: ErrUnauthenticated, code: connect.CodeUnauthenticated, name: CodeUnauthenticated},
 	{is: ErrDenied, code: connect.CodePermissionDenied, name: CodePermissionDenied},

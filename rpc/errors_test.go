@@ -35,7 +35,6 @@ func TestErrorTable(t *testing.T) {
 		"mismatch":        {ledger.ErrTicketMismatch, "failed_precondition", "ticket_mismatch", 0, ""},
 		"queue full":      {ledger.ErrTooManyWaiters, "resource_exhausted", "too_many_waiters", time.Second, ""},
 		"unknown pool":    {ledger.ErrUnknownPool, "not_found", "not_found", 0, ""},
-		"drained":         {ledger.ErrStepDrained, "failed_precondition", "step_already_drained", 0, ""},
 		"default pool":    {ErrDefaultPool, "failed_precondition", "default_pool", 0, ""},
 		"no leader":       {fsm.ErrNoLeader, "unavailable", "no_leader", 500 * time.Millisecond, "10.0.0.2:7070"},
 		"not leader":      {fsm.ErrNotLeader, "unavailable", "no_leader", 100 * time.Millisecond, "10.0.0.2:7070"},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -41,6 +43,32 @@ func (s *observeService) ReadJournal(ctx context.Context, req *connect.Request[k
 	return connect.NewResponse(m), nil
 }
 
+// journalKinds are the kinds that events may have, in alphabetical order.
+var journalKinds = kindNames(
+	ledger.KindAbandoned, ledger.KindAdmitted, ledger.KindAttached, ledger.KindBypassed, ledger.KindCancelled, ledger.KindCapacity,
+	ledger.KindDegraded, ledger.KindDetached, ledger.KindDrained, ledger.KindEpoch, ledger.KindHolderExpired, ledger.KindLeader,
+	ledger.KindLeaseExpired, ledger.KindPoolDeleted, ledger.KindRecovered, ledger.KindReleased, ledger.KindRenewed, ledger.KindSettings,
+	ledger.KindTrimmed, ledger.KindUnclaimed, ledger.KindWaiting,
+)
+
+func kindNames(kinds ...ledger.Kind) []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = string(k)
+	}
+	return names
+}
+
+// checkKinds refuses what no event can be: a typing error would read as "nothing happened".
+func checkKinds(kinds []string) error {
+	for _, k := range kinds {
+		if !slices.Contains(journalKinds, k) {
+			return invalid("kinds", quote(k), "any of "+strings.Join(journalKinds, ", "))
+		}
+	}
+	return nil
+}
+
 func journalQuery(m *kvgatev1.ReadJournalRequest) (store.JournalQuery, error) {
 	q := store.JournalQuery{
 		FromIndex: m.GetFromIndex(),
@@ -51,6 +79,9 @@ func journalQuery(m *kvgatev1.ReadJournalRequest) (store.JournalQuery, error) {
 		Group:     m.GetGroupId(),
 		Kinds:     m.GetKinds(),
 		Limit:     pageSize(m.GetPageSize()),
+	}
+	if err := checkKinds(q.Kinds); err != nil {
+		return q, err
 	}
 	var err error
 	if q.Since, err = wallTime("since", m.GetSince()); err != nil {

@@ -2,7 +2,13 @@ package rpc
 
 import (
 	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,5 +87,44 @@ func TestJournalThatCannotBeDecoded(t *testing.T) {
 	}}
 	if a := start(t, b).post("ObserveService/ReadJournal", `{}`); a.code() != "internal" {
 		t.Errorf("got %s", a.raw)
+	}
+}
+
+func TestUnknownJournalKind(t *testing.T) {
+	a := start(t, &fakeBackend{}).post("ObserveService/ReadJournal", `{"kinds":["admitted","nope"]}`)
+	if a.code() != "invalid_argument" || a.info(t).GetField() != "kinds" {
+		t.Fatalf("got %s", a.raw)
+	}
+	for _, word := range []string{`"nope"`, "abandoned, admitted, ", "lease_expired"} {
+		if !strings.Contains(a.message(), word) {
+			t.Errorf("%s is not in %q", word, a.message())
+		}
+	}
+}
+
+// The list of kinds is that of the ledger.
+func TestJournalKindsAreComplete(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../ledger/event.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if of, ok := v.Type.(*ast.Ident); ok && of.Name == "Kind" {
+			kind, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Error(err)
+			}
+			kinds = append(kinds, kind)
+		}
+		return true
+	})
+	slices.Sort(kinds)
+	if len(kinds) < 20 || !slices.Equal(kinds, journalKinds) {
+		t.Errorf("the ledger has the kinds\n%v, the API knows\n%v", kinds, journalKinds)
 	}
 }

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"connectrpc.com/connect"
@@ -236,7 +237,11 @@ func (s *observeService) ListPools(ctx context.Context, req *connect.Request[kvg
 
 // DrainStep implements the service.
 func (s *observeService) DrainStep(ctx context.Context, req *connect.Request[kvgatev1.DrainStepRequest]) (*connect.Response[kvgatev1.DrainStepResponse], error) {
-	metrics, err := s.backend.DrainStep(ctx, poolName(req.Msg.GetPool()), req.Msg.GetRunId(), req.Msg.GetStep())
+	pool := poolName(req.Msg.GetPool())
+	metrics, err := s.backend.DrainStep(ctx, pool, req.Msg.GetRunId(), req.Msg.GetStep())
+	if errors.Is(err, ledger.ErrUnknownPool) {
+		return nil, fmt.Errorf("%w %s", ledger.ErrUnknownPool, quote(pool))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -199,7 +199,7 @@ func TestListEngines(t *testing.T) {
 func TestDrainStep(t *testing.T) {
 	b := &fakeBackend{drainStep: func(_ context.Context, pool, run string, step int64) (map[string]float64, error) {
 		if step == 3 {
-			return nil, fmt.Errorf("%w: 3 comes before 7", ledger.ErrStepDrained)
+			return nil, ledger.ErrUnknownPool
 		}
 		return map[string]float64{"agentic_kv/admission/admit": 2, pool + run: float64(step)}, nil
 	}}
@@ -209,7 +209,8 @@ func TestDrainStep(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v", got)
 	}
-	if a := r.post("ObserveService/DrainStep", `{"step":3}`); a.info(t).GetCode() != CodeStepAlreadyDrained {
+	a := r.post("ObserveService/DrainStep", `{"step":3,"pool":"ghost"}`)
+	if a.info(t).GetCode() != CodeNotFound || a.message() != `unknown pool "ghost"` {
 		t.Errorf("got %s", a.raw)
 	}
 }
