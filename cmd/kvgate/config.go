@@ -11,6 +11,8 @@ import (
 	"unicode"
 
 	"github.com/spf13/pflag"
+
+	"kvgate/scrape"
 )
 
 const maxIDBytes = 256
@@ -191,12 +193,25 @@ func (c *ServeConfig) checkLists() error {
 	if c.Router != "" && !httpURL(c.Router) {
 		return badValue("router", redactURL(c.Router), "an http:// or https:// URL with a host")
 	}
+	if holdsUser(c.Router) {
+		return badValue("router", redactURL(c.Router), "a URL without user and password; keys belong in --router-key-file")
+	}
 	for _, engine := range c.Engines {
 		if !httpURL(engine) {
 			return badValue("engines", redactURL(engine), "http:// or https:// URLs separated by commas")
 		}
+		if _, err := scrape.EngineURL(engine); err != nil && holdsUser(engine) { // http://host:port@rank is fine
+			return badValue("engines", redactURL(engine), "URLs without user and password; keys belong in --engine-key-file")
+		}
 	}
 	return nil
+}
+
+// holdsUser reports that a URL has user info. Settings are replicated, shown and kept in the journal, so no
+// secret may travel in them.
+func holdsUser(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.User != nil
 }
 
 // parsePeers reads ID=HOST:PORT pairs.
@@ -308,7 +323,7 @@ func (c *ServeConfig) Attrs() []slog.Attr {
 	}
 }
 
-// redactURL masks the password and the query of a URL; what does not parse is masked whole.
+// redactURL masks user, password and query of a URL; what does not parse is masked whole.
 func redactURL(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -317,5 +332,8 @@ func redactURL(s string) string {
 	if u.RawQuery != "" {
 		u.RawQuery = "xxxxx"
 	}
-	return u.Redacted()
+	if u.User != nil {
+		u.User = url.User("xxxxx") // a key may stand in place of the user
+	}
+	return u.String()
 }

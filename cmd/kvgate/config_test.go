@@ -81,7 +81,7 @@ raft-listen: 0.0.0.0:8081
 raft-advertise: a:8081
 bootstrap-expect: 3
 peers: [n1=a:8081, "n2=b:8081", n3=c:8081]
-router: http://user:hunter2@router:30000/?key=hunter2
+router: http://router:30000/?key=hunter2
 engines: http://e1:3000,http://e2:3000
 tokens: `+secret+`
 advertise: a:8080
@@ -109,7 +109,7 @@ join:
 	want := &ServeConfig{
 		Config: path, NodeID: "n1", DataDir: dir, Listen: "127.0.0.1:8080", RaftListen: "0.0.0.0:8081", RaftAdvertise: "a:8081",
 		BootstrapExpect: 3, Peers: []Peer{{"n1", "a:8081"}, {"n2", "b:8081"}, {"n3", "c:8081"}},
-		peers: []string{"n1=a:8081", "n2=b:8081", "n3=c:8081"}, Router: "http://user:hunter2@router:30000/?key=hunter2",
+		peers: []string{"n1=a:8081", "n2=b:8081", "n3=c:8081"}, Router: "http://router:30000/?key=hunter2",
 		Engines: []string{"http://e1:3000", "http://e2:3000"}, Tokens: secret, RouterKeyFile: secret,
 		Advertise: "a:8080", TLSCert: secret, TLSKey: secret, TLSClientCA: secret, RaftTLSCert: secret, RaftTLSKey: secret, RaftTLSCA: secret, EngineKeyFile: secret,
 		EngineAdminKeyFile: secret, FailOpenAfter: 1500 * time.Millisecond, SnapshotThreshold: 1000,
@@ -164,6 +164,8 @@ func TestBadServeConfiguration(t *testing.T) {
 		{"--node-id n1 --data-dir DIR --bootstrap-expect 1 --peers n1=b:7071", "", `raft-advertise: "127.0.0.1:7071" is not allowed: use the address that --peers gives this node, b:7071`},
 		{"--node-id n1 --data-dir DIR --bootstrap-expect 2 --peers n1=b:1,n1=c:1", "", `peers: "n1=c:1" is not allowed: use every ID and every address once`},
 		{"--node-id n1 --data-dir DIR --bootstrap-expect 1 --peers b:7071", "", `peers: "b:7071" is not allowed: use ID=HOST:PORT pairs separated by commas`},
+		{node + "--router http://me:hunter2@r:1", "", `router: "http://xxxxx@r:1" is not allowed: use a URL without user and password; keys belong in --router-key-file`},
+		{node + "--engines http://e:1,https://hunter2@e:2", "", `engines: "https://xxxxx@e:2" is not allowed: use URLs without user and password; keys belong in --engine-key-file`},
 		{node + "--router router:30000", "", `router: "router:30000" is not allowed: use an http:// or https:// URL with a host`},
 		{node + "--engines http://e1,ftp://e2", "", `engines: "ftp://e2" is not allowed: use http:// or https:// URLs separated by commas`},
 		{node + "--tokens /nonexistent", "", `tokens: "/nonexistent" is not allowed: use a file that can be read`},

@@ -3,11 +3,13 @@ package main
 import (
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
 
+	"kvgate/fsm"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
 )
 
@@ -32,13 +34,22 @@ func three(t *testing.T) (nodes map[string]*node, dirs map[string]string, peers 
 	}
 	eventually(t, "all nodes are ready and know each other", func() bool {
 		for _, n := range nodes {
-			if s := n.replica.Status(); !s.Ready || s.FailureTolerance != 1 {
+			s := n.replica.Status()
+			if !s.Ready || s.FailureTolerance != 1 {
+				return false
+			}
+			if s.NodeID == s.LeaderID && !knowsAll(s) {
 				return false
 			}
 		}
 		return true
 	})
 	return nodes, dirs, peers
+}
+
+// knowsAll: the node knows under which address each node's API is reached.
+func knowsAll(s fsm.Status) bool {
+	return !slices.ContainsFunc(s.Nodes, func(n fsm.NodeStatus) bool { return n.APIAddress == "" })
 }
 
 // freeAddress returns an address of loopback on which nothing listens.
@@ -122,6 +133,8 @@ func TestCallersOfAStoppingNodeMoveOn(t *testing.T) {
 		r := kvgate(t, "queue")
 		return strings.Contains(r.stdout, "second")
 	})
+	// The hint is taken from what the node knows when it stops.
+	eventually(t, "the leader knows where the others are", func() bool { return knowsAll(stopping.replica.Status()) })
 	if err := stopping.Close(); err != nil {
 		t.Error(err)
 	}

@@ -36,6 +36,17 @@ func newRootCommand(m *Main) *cobra.Command {
 	return root
 }
 
+// addCompletion adds cobra's completion command, which would answer an unknown shell with its help and
+// success. The output of root must be set before.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			wantChild(cmd, cmd.Commands())
+		}
+	}
+}
+
 // The groups of the help text.
 const (
 	groupServer  = "server"
@@ -70,6 +81,13 @@ func commands(m *Main) []*cobra.Command {
 func groupCommand(use, group, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, GroupID: group, Short: short}
 	cmd.AddCommand(children...)
+	wantChild(cmd, children)
+	return cmd
+}
+
+// wantChild makes naming none of cmd's subcommands a usage error.
+func wantChild(cmd *cobra.Command, children []*cobra.Command) {
+	cmd.Args = nil
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		names := make([]string, len(children))
 		for i, child := range children {
@@ -80,7 +98,6 @@ func groupCommand(use, group, short string, children ...*cobra.Command) *cobra.C
 		}
 		return badValue(cmd.CommandPath(), strings.Join(args, " "), oneOf(names))
 	}
-	return cmd
 }
 
 // maxArgs bounds the words after a command and says which are wanted.

@@ -35,6 +35,11 @@ func TestCompletionIgnoresTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestCompletionOfAnUnknownShell(t *testing.T) {
+	kvgate(t, "completion", "nope").expect(t, result{code: exitUsage,
+		stderr: `kvgate: kvgate completion: "nope" is not allowed: use bash, fish, powershell or zsh`})
+}
+
 func TestUnknownCommand(t *testing.T) {
 	kvgate(t, "acquier").expect(t, result{code: exitUsage, stderr: `kvgate: unknown command "acquier" for "kvgate" Did you mean this? acquire`})
 }

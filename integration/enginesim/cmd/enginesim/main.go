@@ -5,8 +5,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -18,10 +20,19 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "enginesim:", err)
-		os.Exit(1)
+	if code := exitCode(run(ctx, os.Args[1:]), os.Stderr); code != 0 {
+		stop()
+		os.Exit(code)
 	}
+}
+
+// exitCode says on stderr what went wrong. A call for help is no failure; the flag set has answered it.
+func exitCode(err error, stderr io.Writer) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	fmt.Fprintln(stderr, "enginesim:", err)
+	return 1
 }
 
 func run(ctx context.Context, args []string) error {

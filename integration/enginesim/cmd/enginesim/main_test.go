@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -45,5 +46,15 @@ func TestRunRefusesBadFlags(t *testing.T) {
 		if err := run(t.Context(), args); err == nil {
 			t.Errorf("run %v: no error", args)
 		}
+	}
+}
+
+func TestHelpIsNoFailure(t *testing.T) {
+	var said strings.Builder
+	if code := exitCode(run(t.Context(), []string{"--help"}), &said); code != 0 || said.String() != "" {
+		t.Errorf("exit %d, said %q", code, said.String())
+	}
+	if code := exitCode(run(t.Context(), []string{"--count", "0"}), &said); code != 1 || !strings.HasPrefix(said.String(), "enginesim: ") {
+		t.Errorf("exit %d, said %q", code, said.String())
 	}
 }
