@@ -57,10 +57,7 @@ func (p Plan) Run(t *testing.T, o Options) (Result, *Episode, *History) {
 	c.Heal()
 	e.wait(200 * time.Millisecond)
 	h := e.Load.Stop()
-	res := c.Verify(h)
-	if !clocks {
-		res.TTLErrors = nil
-	}
+	res := c.Verify(h, clocks)
 	for _, late := range res.TTLErrors {
 		if late < -earliest {
 			t.Errorf("a lease expired %v before its time", -late)

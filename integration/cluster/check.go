@@ -19,6 +19,7 @@ type checker struct {
 	ops    []*Op
 	events []Event
 	replay *replay
+	clocks bool
 	// byTicket holds the journal of each ticket.
 	byTicket map[string][]*Event
 	problems []string
@@ -26,9 +27,10 @@ type checker struct {
 }
 
 // Check proves that what the clients saw is linearizable with the journal as witness, and that the
-// journal keeps the ledger's invariants.
-func Check(ops []*Op, events []Event) (Result, error) {
-	c := &checker{ops: ops, events: events, replay: newReplay(), byTicket: map[string][]*Event{}}
+// journal keeps the ledger's invariants. clocks says that wall clocks were not stepped, so that what
+// depends on them is checked, too.
+func Check(ops []*Op, events []Event, clocks bool) (Result, error) {
+	c := &checker{ops: ops, events: events, clocks: clocks, replay: newReplay(), byTicket: map[string][]*Event{}}
 	for i := range events {
 		e := &events[i]
 		c.replay.step(e)
@@ -42,7 +44,7 @@ func Check(ops []*Op, events []Event) (Result, error) {
 	if err := c.replay.err("the journal contradicts itself"); err != nil {
 		return c.result, err
 	}
-	for _, check := range []func(){c.answers, c.durations, c.realTime, c.budgets, c.tickets, c.expiries} {
+	for _, check := range []func(){c.answers, c.durations, c.realTime, c.budgets, c.tickets, c.ages, c.expiries} {
 		check()
 	}
 	c.count()
@@ -218,6 +220,27 @@ func (c *checker) reservedBetween(low, high int, want int64) bool {
 	return want == 0
 }
 
+// ages checks that no waiter was let go as aged before its caller's patience was over, in real time: a retry
+// says what is left of the max wait, so the wait may end before the deadline of the first attempt.
+func (c *checker) ages() {
+	if !c.clocks {
+		return
+	}
+	patience := map[string]time.Time{}
+	for _, o := range c.ops {
+		until := o.Start.Add(o.MaxWait)
+		if old, ok := patience[o.Ticket]; o.Kind == OpAcquire && (!ok || until.Before(old)) {
+			patience[o.Ticket] = until
+		}
+	}
+	for i := range c.events {
+		e := &c.events[i]
+		if early := patience[e.TicketId].Sub(e.wall()); e.Kind == "bypassed" && e.Reason == "aged" && early > earliest {
+			c.problems = append(c.problems, fmt.Sprintf("event %d.%d: %s was let go as aged %v before its caller's patience was over", e.Index, e.N, e.TicketId, early))
+		}
+	}
+}
+
 // earliest is how much earlier than its TTL, in real time, a lease may expire: the clocks of the two
 // wall times are read at different moments of a batch.
 const earliest = 20 * time.Millisecond
@@ -226,6 +249,9 @@ const earliest = 20 * time.Millisecond
 // the event that set the deadline is the time from which it counts. Episodes that step wall clocks cannot
 // be measured.
 func (c *checker) expiries() {
+	if !c.clocks {
+		return
+	}
 	for _, l := range c.replay.grants {
 		if l.ended == nil || l.ended.Kind != "lease_expired" {
 			continue

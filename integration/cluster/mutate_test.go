@@ -132,7 +132,15 @@ var lies = map[string]func(*record){
 		early.Start, early.End = late.End.Add(time.Second), late.End.Add(2*time.Second)
 	},
 	"an answer took too long": func(r *record) { o := r.op(admitted); o.End = o.End.Add(time.Minute) },
-	"an undocumented error":   func(r *record) { o := r.op(admitted); o.Known, o.Code = false, "internal" },
+	"a waiter is let go early": func(r *record) {
+		e := r.event(0, func(e *Event) bool { return e.Kind == "bypassed" && e.Reason == "aged" && e.Wait != nil })
+		for _, o := range r.ops {
+			if o.Ticket == e.TicketId && o.Kind == OpAcquire {
+				o.MaxWait += time.Minute
+			}
+		}
+	},
+	"an undocumented error": func(r *record) { o := r.op(admitted); o.Known, o.Code = false, "internal" },
 }
 
 // TestCheckerFindsLies records what happens without faults, which passes, and then tampers with it.
@@ -146,14 +154,14 @@ func TestCheckerFindsLies(t *testing.T) {
 		t.Fatal(err)
 	}
 	truth := record{h.Ops(), events}
-	if _, err := Check(truth.ops, truth.events); err != nil {
+	if _, err := Check(truth.ops, truth.events, true); err != nil {
 		t.Fatalf("the truth is refused: %v", err)
 	}
 	for name, tell := range lies {
 		t.Run(name, func(t *testing.T) {
 			r := truth.clone()
 			tell(&r)
-			if _, err := Check(r.ops, r.events); err == nil {
+			if _, err := Check(r.ops, r.events, true); err == nil {
 				t.Error("not found")
 			} else {
 				t.Log(err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,6 +33,8 @@ type Node struct {
 	admin     kvgatev1connect.ClusterServiceClient
 
 	proc *procs.Process
+	// earlier are the processes before proc.
+	earlier []*procs.Process
 	// mu guards impaired and paused, which clients' checks read.
 	mu       sync.Mutex
 	paused   bool
@@ -98,6 +101,9 @@ func (n *Node) setVersion(v int) {
 // Start starts the node, which must not run, and does not wait.
 func (n *Node) Start() {
 	n.cluster.t.Helper()
+	if n.proc != nil {
+		n.earlier = append(n.earlier, n.proc)
+	}
 	n.proc = procs.Launch(n.cluster.t, n.spec)
 }
 
@@ -107,6 +113,15 @@ func (n *Node) Revive() {
 	if n.ended() {
 		n.Start()
 	}
+}
+
+// logs returns what all processes of the node have written.
+func (n *Node) logs() string {
+	var out strings.Builder
+	for _, p := range append(n.earlier, n.proc) {
+		out.WriteString(p.Logs())
+	}
+	return out.String()
 }
 
 func (n *Node) ended() bool {

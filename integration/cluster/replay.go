@@ -221,8 +221,6 @@ func (r *replay) waitEnds(e *Event) {
 	switch {
 	case e.Kind == "abandoned" && (!w.detached || e.LedgerTime < w.dropAt):
 		r.problem(e, "dropped at %v; detached %t, to be kept until %v", time.Duration(e.LedgerTime), w.detached, time.Duration(w.dropAt))
-	case e.Kind == "bypassed" && e.Reason == "aged" && late < 0:
-		r.problem(e, "let go %v before its max wait", time.Duration(-late))
 	case late > ageLimit:
 		r.problem(e, "let go %v after its max wait", time.Duration(late))
 	}

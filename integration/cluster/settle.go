@@ -18,11 +18,11 @@ import (
 
 // Verify ends an episode: it checks what the clients saw and the journal, that every lease which nothing
 // ended is still held, and that all nodes have the same state. It kills the nodes. The cluster must be
-// healed.
-func (c *Cluster) Verify(h *History) Result {
+// healed. clocks says that wall clocks were not stepped.
+func (c *Cluster) Verify(h *History, clocks bool) Result {
 	c.t.Helper()
 	events := c.checkLeases()
-	res, err := Check(h.Ops(), events)
+	res, err := Check(h.Ops(), events, clocks)
 	if err != nil {
 		c.t.Errorf("%v", err)
 	}
