@@ -157,6 +157,7 @@ func TestWrongPeerName(t *testing.T) {
 	}
 	first := c.start("n1", func(o *Options) { o.RaftListen, o.Peers = a, peers("n2") })
 	c.start("other", func(o *Options) { o.RaftListen, o.Peers = b, peers("other") })
+	eventually(t, "the node halts", func() bool { return len(first.halts) > 0 })
 	err := <-first.halts
 	if !strings.Contains(err.Error(), `calls itself "other", the peer list says "n2"`) {
 		t.Errorf("halted with %v", err)
