@@ -1,10 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -52,15 +55,24 @@ func knowsAll(s fsm.Status) bool {
 	return !slices.ContainsFunc(s.Nodes, func(n fsm.NodeStatus) bool { return n.APIAddress == "" })
 }
 
-// freeAddress returns an address of loopback on which nothing listens.
+var givenPorts atomic.Int32
+
+// freeAddress returns an address of loopback on which nothing listens, another at each call. Its port is below
+// those that the system gives to outgoing connections, which would take it before the caller listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const lowest, ports, tries = 10_000, 20_000, 1000
+	for range tries {
+		port := lowest + (os.Getpid()*100+int(givenPorts.Add(1)))%ports
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		defer l.Close()
+		return l.Addr().String()
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatalf("none of %d ports is free", tries)
+	return ""
 }
 
 func TestNodeCommandsOnAThreeNodeCluster(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a condition may take on a machine that is busy with other things.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // eventually polls until ok answers true.
 func eventually(t *testing.T, what string, ok func() bool) {
