@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -295,7 +296,9 @@ func TestRestoreWakesReaders(t *testing.T) {
 	defer to.close()
 	from.Apply(entry(t, 7, &fsmpb.Batch{Version: 1, LedgerTime: 1}))
 	reached := make(chan error, 1)
-	go func() { reached <- to.reach(t.Context(), 7) }()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	go func() { reached <- to.reach(ctx, 7) }()
 	eventually(t, "the reader waits", func() bool {
 		to.mu.Lock()
 		defer to.mu.Unlock()

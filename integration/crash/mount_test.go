@@ -46,7 +46,11 @@ type volume struct {
 func mountVolume(t *testing.T, bytes int64) *volume {
 	t.Helper()
 	needRoot(t)
-	v := &volume{t: t, image: filepath.Join(t.TempDir(), "image"), dir: t.TempDir()}
+	base := sharedDir(t)
+	v := &volume{t: t, image: filepath.Join(t.TempDir(), "image"), dir: filepath.Join(base, "volume")}
+	if err := os.Mkdir(v.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	f, err := os.Create(v.image)
 	if err == nil {
 		err = errors.Join(f.Truncate(bytes), f.Close())
@@ -58,6 +62,17 @@ func mountVolume(t *testing.T, bytes int64) *volume {
 	v.mount()
 	t.Cleanup(v.unmount)
 	return v
+}
+
+// sharedDir returns a directory whose mounts come and go in all mount namespaces alike: a namespace that
+// somebody made meanwhile would keep a file system alive that was unmounted here, failure and all.
+func sharedDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	command(t, "mount", "--bind", dir, dir)
+	t.Cleanup(func() { command(t, "umount", dir) })
+	command(t, "mount", "--make-shared", dir)
+	return dir
 }
 
 func (v *volume) mount()   { v.t.Helper(); command(v.t, "mount", "-o", "loop,rw", v.image, v.dir) }

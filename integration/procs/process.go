@@ -1,10 +1,12 @@
 package procs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -127,8 +129,47 @@ func (p *Process) Stop() error {
 	}
 }
 
-// Pause stops the process with SIGSTOP; Resume lets it go on. Kill9 works on a paused process.
-func (p *Process) Pause() error { return p.current().cmd.Process.Signal(syscall.SIGSTOP) }
+// Pause stops the process with SIGSTOP and returns once all its threads stand still; Resume lets it go
+// on. Kill9 works on a paused process.
+func (p *Process) Pause() error {
+	r := p.current()
+	if err := r.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	deadline := time.After(stopTimeout)
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for !standsStill(r.cmd.Process.Pid) {
+		select {
+		case <-ticker.C:
+		case <-r.done:
+			return os.ErrProcessDone
+		case <-deadline:
+			return fmt.Errorf("node %s goes on %v after it was paused", p.node.ID, stopTimeout)
+		}
+	}
+	return nil
+}
+
+// standsStill reports whether no thread of a process can run.
+func standsStill(pid int) bool {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(stats) == 0 {
+		return false
+	}
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			return false
+		}
+		// The state follows the name, which is in parentheses and may hold some.
+		_, rest, ok := strings.Cut(string(stat[max(0, bytes.LastIndexByte(stat, ')')):]), ") ")
+		if !ok || !strings.HasPrefix(rest, "T") {
+			return false
+		}
+	}
+	return true
+}
 
 // Resume undoes Pause.
 func (p *Process) Resume() error { return p.current().cmd.Process.Signal(syscall.SIGCONT) }
