@@ -1,12 +1,16 @@
 package fsm
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
+	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
 	"kvgate/store"
 )
@@ -108,6 +112,20 @@ func TestReadOnlyLeaderSaysWhy(t *testing.T) {
 	_, err := f.Acquire(t.Context(), ask("a", 1))
 	if !errors.Is(err, ErrReadOnly) || !strings.Contains(err.Error(), store.ErrNoSpace.Error()) {
 		t.Errorf("error %v, want that writes are refused and why", err)
+	}
+}
+
+// TestCallersTimeIsOver on the leader: the node that forwarded learns that nothing was decided in time,
+// not of an error that nobody knows.
+func TestCallersTimeIsOver(t *testing.T) {
+	c := startCluster(t)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	op := &fsmpb.Op{Kind: &fsmpb.Op_Cancel{Cancel: &fsmpb.Cancel{Pool: ledger.DefaultPool, Ticket: "a"}}}
+	res, err := c.leader().peers.Do(gone, connect.NewRequest(&fsmpb.DoRequest{Op: op}))
+	must(t, err)
+	if got := decodeResult(res.Msg.Result); !errors.Is(got.Err, ErrTimeout) {
+		t.Errorf("error %v, want %v", got.Err, ErrTimeout)
 	}
 }
 

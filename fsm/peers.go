@@ -116,6 +116,9 @@ func unreached(ctx context.Context, err error) error {
 // Do implements the peer service. It never forwards: a node that does not lead says so.
 func (p *peers) Do(ctx context.Context, req *connect.Request[fsmpb.DoRequest]) (*connect.Response[fsmpb.DoResponse], error) {
 	res, err := p.replica.doHere(ctx, req.Msg.Op)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", ErrTimeout, err) // the caller's time is over, which is not this node's error
+	}
 	if err != nil {
 		res = Result{Err: err}
 	}
