@@ -24,8 +24,8 @@ func setting(t *testing.T, name string, otherwise uint64) uint64 {
 	return v
 }
 
-// fixedSeeds are the episodes of a plain `go test`.
-var fixedSeeds = []uint64{1, 2}
+// fixedSeeds are the episodes of a plain `go test`: ones that found something.
+var fixedSeeds = []uint64{1011, 1003}
 
 // seeds returns the seeds of the episodes to run, and when to begin no more.
 func seeds(t *testing.T) ([]uint64, time.Duration) {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -86,11 +87,18 @@ func (m *ticketModel) model() porcupine.Model {
 // free returns where the state can be by itself.
 func (m *ticketModel) free(at int) []int {
 	out := []int{at}
-	for at < len(m.events) && m.causedBy(m.events[at]) < 0 {
+	for at < len(m.events) && (m.causedBy(m.events[at]) < 0 || m.late(at)) {
 		at++
 		out = append(out, at)
 	}
 	return out
+}
+
+// late says that the event may be a copy of an earlier Cancel that comes late: a node that loses its
+// connection to the leader asks again on another one, and the network may deliver what was sent on the
+// first one after that. Releases and renewals carry a fence against it, a Cancel has none.
+func (m *ticketModel) late(at int) bool {
+	return m.events[at].Kind == "cancelled" && slices.ContainsFunc(m.events[:at], func(e *Event) bool { return e.Kind == "cancelled" })
 }
 
 // causedBy returns which kind of operation an event needs, -1 when it happens by itself.
