@@ -211,7 +211,8 @@ func (p *proposer) deliver(c *call, r Result) {
 	}
 	if waits {
 		p.leave(d, c)
-	} else if isDecision && r.Err == nil && d.Action == ledger.ActionAdmit {
+	} else if isDecision && r.Err == nil && d.Action == ledger.ActionAdmit && d.Attempt == 1 {
+		// A later answer for the same lease says nothing: an earlier one may have been heard.
 		p.detach(d, d.Seq, d.Attempt)
 	}
 }

@@ -121,17 +121,16 @@ func (m *ticketModel) causedBy(e *Event) int {
 // after returns where the state may be after an operation that began when it was at from.
 func (m *ticketModel) after(from int, o *Op) (out []int) {
 	// A node that loses the answer of its leader asks again, so an operation may have caused several
-	// events of its kind; only the last one is answered for.
-	last := from
-	for last < len(m.events) && m.causedBy(m.events[last]) == int(o.Kind) {
-		last++
-	}
-	for to := from; to <= last; to++ {
-		if !o.Known || m.fits(from, to, o) {
+	// events of its kind; only the last one is answered for. Others may happen by themselves in between.
+	for to := from; ; to++ {
+		own := to == from || m.causedBy(m.events[to-1]) == int(o.Kind)
+		if own && (!o.Known || m.fits(from, to, o)) {
 			out = append(out, to)
 		}
+		if to == len(m.events) || m.causedBy(m.events[to]) >= 0 && m.causedBy(m.events[to]) != int(o.Kind) {
+			return out
+		}
 	}
-	return out
 }
 
 // fits says whether the answer of o is right when the events between from and to are its own.
