@@ -336,3 +336,25 @@ func TestNamesThatCannotBeStored(t *testing.T) {
 	}
 	admit(t, s.Replica, ask("b", 10))
 }
+
+// A retry of a ticket that holds a lease, whose caller leaves before the answer, must not put the lease
+// in doubt: an earlier answer may have been heard, and the work goes on under it.
+func TestRetryWhoseCallerLeavesKeepsTheLease(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	first := admit(t, s.Replica, ask("a", 60))
+	tm := s.leading()
+	gone := &call{op: acquireOp(ask("a", 60)), done: make(chan Result, 1), decided: make(chan ledger.Decision, 1)}
+	gone.state.Store(callGone)
+	must(t, tm.submit(t.Context(), gone))
+	admit(t, s.Replica, ask("b", 10)) // the log has passed the retry, and whatever it led to
+	admit(t, s.Replica, ask("c", 10))
+	x := leaseOf(s.Replica, "a")
+	grace := ledger.DefaultSettings().DetachGrace
+	if x == nil || x.Grant != first.Seq || x.ExpiresIn <= grace {
+		t.Errorf("the lease is %+v, want it to live on for longer than the detach grace", x)
+	}
+	if got := story(t, s.Replica, ledger.KindDetached); len(got) > 0 {
+		t.Errorf("the journal tells of %v", got)
+	}
+}
