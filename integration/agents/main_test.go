@@ -3,7 +3,7 @@ package agents
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"kvgate/integration/procs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { procs.Main(m) }
