@@ -1,0 +1,52 @@
+package fsm
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"kvgate/store"
+)
+
+// keepNothing makes a node's next snapshot take the whole log with it.
+func keepNothing(t *testing.T, m *member) {
+	t.Helper()
+	must(t, m.raft.ReloadConfig(raft.ReloadableConfig{
+		TrailingLogs: 1, SnapshotInterval: m.config.SnapshotInterval, SnapshotThreshold: m.config.SnapshotThreshold,
+		HeartbeatTimeout: m.config.HeartbeatTimeout, ElectionTimeout: m.config.ElectionTimeout,
+	}))
+	must(t, m.raft.Snapshot().Error())
+}
+
+// A node that lost its data gets its state from a snapshot, and the journal that led to it from the
+// others: it may lead one day and be asked what happened last night.
+func TestJournalComesWithTheSnapshot(t *testing.T) {
+	c := startCluster(t)
+	c.budget(1000)
+	for i := range 40 {
+		ticket := "t" + strconv.Itoa(i)
+		admit(t, c.leader().Replica, ask(ticket, 10))
+		release(t, c.leader().Replica, ticket)
+	}
+	for _, m := range c.up() {
+		keepNothing(t, m)
+	}
+	lost := c.followers()[0]
+	c.lose(lost)
+	lost.open(t)
+	c.ready()
+	c.hashesAgree()
+	want := journal(t, c.leader().Replica, store.JournalQuery{Ticket: "t0", Limit: 10})
+	if len(want) != 2 {
+		t.Fatalf("the leader tells %d events of t0, want 2", len(want))
+	}
+	page, err := lost.Journal(t.Context(), true, store.JournalQuery{Ticket: "t0", Limit: 10})
+	must(t, err)
+	if len(page.Events) != len(want) {
+		t.Errorf("the node that came back tells %d events of t0 from entry %d on, want %d", len(page.Events), page.FirstKept, len(want))
+	}
+	if !lost.log.has("journal copied from another node") {
+		t.Error("the node got its journal in another way than by copying it")
+	}
+}
