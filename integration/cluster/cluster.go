@@ -183,13 +183,7 @@ func (c *Cluster) configure() {
 func (c *Cluster) WaitReady() {
 	c.t.Helper()
 	for _, n := range c.nodes {
-		c.Eventually("node "+n.id+" is ready", func(ctx context.Context) error {
-			status, err := n.get(ctx, "/readyz")
-			if err == nil && status != http.StatusOK {
-				err = fmt.Errorf("status %d", status)
-			}
-			return err
-		})
+		c.Eventually("node "+n.id+" is ready", n.ready)
 	}
 }
 
@@ -255,9 +249,13 @@ func (c *Cluster) Heal() {
 	for _, n := range c.nodes {
 		n.SetFaults(Faults{})
 		n.Resume()
-		n.Revive()
 	}
-	c.WaitReady()
+	for _, n := range c.nodes {
+		c.Eventually("node "+n.id+" is ready again", func(ctx context.Context) error {
+			n.Revive() // it may end only now, of what struck it before
+			return n.ready(ctx)
+		})
+	}
 }
 
 func newClients(h *http.Client, addr string) (kvgatev1connect.AdmissionServiceClient, kvgatev1connect.ObserveServiceClient, kvgatev1connect.ClusterServiceClient) {

@@ -97,3 +97,19 @@ func TestMixedFaults(t *testing.T) {
 		t.Errorf("%d terms, want at least 2", res.Leaders)
 	}
 }
+
+// TestFailoverTime measures how long after the kill of a leader the first lease is granted.
+// KVGATE_CHAOS_FAILOVERS is the number of kills.
+func TestFailoverTime(t *testing.T) {
+	kills := int(setting(t, "KVGATE_CHAOS_FAILOVERS", 2))
+	names := make([]string, kills)
+	for i := range names {
+		names[i] = "kill leader"
+	}
+	_, e, h := strike(t, false, 2*time.Second, names...)
+	times := failovers(e, h)
+	if len(times) != kills {
+		t.Errorf("leases were granted after %d of %d kills", len(times), kills)
+	}
+	t.Logf("first grant after a kill: %s", quantiles(times))
+}

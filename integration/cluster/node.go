@@ -232,6 +232,15 @@ func (n *Node) status(ctx context.Context) (*kvgatev1.GetStatusResponse, error) 
 	return res.Msg, nil
 }
 
+// ready answers nil when the node has a leader and has caught up.
+func (n *Node) ready(ctx context.Context) error {
+	status, err := n.get(ctx, "/readyz")
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("status %d", status)
+	}
+	return err
+}
+
 // get returns the status of an HTTP path.
 func (n *Node) get(ctx context.Context, path string) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.spec.Listen+path, nil)

@@ -263,6 +263,38 @@ func TestTrap11ReturningNodeDoesNotDisturb(t *testing.T) {
 	verify(t, c, e.Load, true)
 }
 
+// TestTrap11MixedVersions: nodes are upgraded one by one across a command version under load. The new
+// version is written once all know it; then a node of the old one stops rather than skip what it does not know.
+func TestTrap11MixedVersions(t *testing.T) {
+	c := Start(t, Options{CommandVersion: 1})
+	e := &Episode{Cluster: c, Load: c.StartLoad(14, 8), Rng: newRng(14)}
+	leader := c.Leader()
+	for _, n := range append(c.others(leader), leader) {
+		n.Stop()
+		n.setVersion(2)
+		n.Start()
+		c.WaitReady()
+	}
+	e.wait(3 * time.Second) // every node asks the others each second what they know
+	old := e.pick(false)
+	old.Stop()
+	c.grant("new", 100, time.Second, "")
+	old.setVersion(1)
+	old.Start()
+	c.Eventually("the old version stops", func(context.Context) error {
+		if !old.ended() {
+			return fmt.Errorf("it runs")
+		}
+		return nil
+	})
+	if !strings.Contains(old.logs(), "install the newer kvgate") {
+		t.Error("the node does not say why it stopped")
+	}
+	old.setVersion(2)
+	c.Heal()
+	verify(t, c, e.Load, true)
+}
+
 // TestTrap12LiveHoldersAreNotReaped: failovers and stalls do not make holders that heartbeat look dead.
 func TestTrap12LiveHoldersAreNotReaped(t *testing.T) {
 	c := Start(t, Options{})
