@@ -2,10 +2,16 @@ package fsm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/hashicorp/raft"
+
+	"kvgate/store"
 )
 
 // guard refuses writes while the disk is too full or cannot be written, so that nothing on it is ever
@@ -55,4 +61,34 @@ func (g *guard) run(ctx context.Context) {
 			g.look()
 		}
 	}
+}
+
+// retryWrite is how long a node waits before it tries again to write to a disk that refuses.
+const retryWrite = time.Second
+
+// persistOrWait writes the effects of entries, again and again while the disk is full or read-only: the
+// node keeps what it has decided and its followers, refuses new writes (see guard) and goes on when the
+// disk does. It gives up when the node stops; the entries are in raft's log and are applied at the next
+// start. Any other failure is returned.
+func (m *Machine) persistOrWait(entries []*raft.Log, events [][][]byte) error {
+	for said := false; ; said = true {
+		err := m.persist(entries, events)
+		if err == nil || !diskRefuses(err) {
+			return err
+		}
+		if !said {
+			m.log.Error("state cannot be written; trying again until the disk takes it", "error", err)
+		}
+		select {
+		case <-m.stopping:
+			return err
+		case <-time.After(retryWrite):
+		}
+	}
+}
+
+// diskRefuses says that the disk is full or read-only, which may pass.
+func diskRefuses(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS) ||
+		errors.Is(err, store.ErrNoSpace) || errors.Is(err, store.ErrReadOnly)
 }

@@ -204,17 +204,16 @@ func (d *desk) end(t *task, err error, now time.Time) (changed bool) {
 		return false
 	}
 	changed = t.lane.end(err, now)
-	switch {
-	case err == nil:
+	if err == nil {
 		t.state, t.lastErr = taskDone, ""
 		d.done(t)
-	default:
-		t.state, t.lastErr = taskWaiting, err.Error()
-		if refused(err) {
-			t.retry.fail(now)
-		}
-		t.lane.push(t)
+		return changed
 	}
+	t.state, t.lastErr = taskWaiting, err.Error()
+	if refused(err) {
+		t.retry.fail(now)
+	}
+	t.lane.push(t)
 	return changed
 }
 
