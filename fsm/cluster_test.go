@@ -32,7 +32,7 @@ type member struct {
 }
 
 // startCluster forms a cluster of three and waits until all of them know the leader.
-func startCluster(t *testing.T) *cluster {
+func startCluster(t *testing.T, change ...func(*Options)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, clock: &clock{}, full: &fakeDisk{}, nodes: map[string]*member{}}
 	t.TempDir() // directories must outlive the nodes, so they are made, and removed, around them
@@ -41,7 +41,12 @@ func startCluster(t *testing.T) *cluster {
 	}
 	t.Cleanup(c.close)
 	for _, p := range c.peers {
-		c.start(string(p.ID), func(o *Options) { o.RaftListen, o.Peers = string(p.Address), c.peers })
+		c.start(string(p.ID), func(o *Options) {
+			o.RaftListen, o.Peers = string(p.Address), c.peers
+			for _, f := range change {
+				f(o)
+			}
+		})
 	}
 	c.ready()
 	return c

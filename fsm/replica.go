@@ -117,9 +117,10 @@ func (r *Replica) awaitDisk(err error) bool {
 	}
 }
 
-// abandon cuts the node off from the others, so that they stop hearing from it.
+// abandon cuts the node off from the others, so that they stop hearing from it. Heartbeats go over
+// connections that are open already, so these are closed.
 func (r *Replica) abandon() {
-	_ = r.network.Close()
+	_ = r.network.Sever()
 	_ = r.transport.Close()
 }
 

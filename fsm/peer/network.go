@@ -48,6 +48,10 @@ type Network struct {
 	// holds is whether connections of raft are closed at once.
 	holds atomic.Bool
 
+	// mu guards dialled, the connections that raft made and has not closed; nil once severed.
+	mu      sync.Mutex
+	dialled map[*tracked]struct{}
+
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -65,7 +69,7 @@ func Listen(opts Options) (*Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for other nodes: %w", err)
 	}
-	n := &Network{opts: opts, listener: l, address: address(opts.Advertise), warn: rate.Sometimes{Interval: warnEvery}}
+	n := &Network{opts: opts, listener: l, address: address(opts.Advertise), warn: rate.Sometimes{Interval: warnEvery}, dialled: map[*tracked]struct{}{}}
 	if _, port, err := net.SplitHostPort(opts.Advertise); err != nil || port == "0" {
 		n.address = address(l.Addr().String())
 	}
@@ -88,10 +92,13 @@ func (n *Network) Address() string { return string(n.address) }
 // Calls returns the listener of calls from other nodes.
 func (n *Network) Calls() net.Listener { return n.calls }
 
-// Close stops listening. Connections that were handed out stay their owners'.
+// Close stops listening; closing again does nothing. Connections that were handed out stay their owners'.
 func (n *Network) Close() error {
 	n.cancel()
 	err := n.listener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
 	n.raft.shut()
 	n.calls.shut()
 	n.done.Wait()
@@ -193,7 +200,50 @@ type stream struct {
 
 // Dial implements raft.StreamLayer.
 func (s stream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	return s.network.dial(s.network.ctx, string(addr), KindRaft, timeout)
+	conn, err := s.network.dial(s.network.ctx, string(addr), KindRaft, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return s.network.track(conn)
+}
+
+// tracked is a connection that raft made.
+type tracked struct {
+	net.Conn
+	network *Network
+}
+
+// Close implements net.Conn.
+func (c *tracked) Close() error {
+	c.network.mu.Lock()
+	delete(c.network.dialled, c)
+	c.network.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (n *Network) track(conn net.Conn) (net.Conn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.dialled == nil {
+		return nil, errors.Join(ErrClosed, conn.Close())
+	}
+	c := &tracked{conn, n}
+	n.dialled[c] = struct{}{}
+	return c, nil
+}
+
+// Sever closes the network and the connections that raft made over it, also those in use: from then on the
+// others hear nothing from this node's raft.
+func (n *Network) Sever() error {
+	err := n.Close()
+	n.mu.Lock()
+	conns := n.dialled
+	n.dialled = nil
+	n.mu.Unlock()
+	for c := range conns {
+		_ = c.Conn.Close()
+	}
+	return err
 }
 
 // port is the listener of one kind of connection.
