@@ -32,10 +32,17 @@ bin/enginesim --count 4 --listen "127.0.0.1:$((base + 101))" --router-listen "12
   --pool-tokens "${POOL_TOKENS:-60000}" --speed "${SPEED:-10}" --metrics-bytes 0 >"$dir/enginesim.log" 2>&1 &
 pids+=($!)
 
+router=http://127.0.0.1:$((base + 100))
+
+# flags N sets args to the flags of node N.
+flags() {
+  args=(--node-id "n$1" --data-dir "$dir/n$1" --listen "127.0.0.1:$((base + 10 * $1))"
+    --raft-listen "127.0.0.1:$((base + 10 * $1 + 1))" --bootstrap-expect 3 --peers "$peers" --router "$router")
+}
+
 for i in 1 2 3; do
-  bin/kvgate serve --node-id "n$i" --data-dir "$dir/n$i" --listen "127.0.0.1:$((base + 10 * i))" \
-    --raft-listen "127.0.0.1:$((base + 10 * i + 1))" --bootstrap-expect 3 --peers "$peers" \
-    --router "http://127.0.0.1:$((base + 100))" >"$dir/n$i.log" 2>&1 &
+  flags $i
+  bin/kvgate serve "${args[@]}" >"$dir/n$i.log" 2>&1 &
   pids+=($!)
   eval "node$i=$!"
 done
@@ -62,11 +69,15 @@ Three nodes are running, logs and data below $dir
   n1     http://127.0.0.1:$((base + 10))    $node1
   n2     http://127.0.0.1:$((base + 20))    $node2
   n3     http://127.0.0.1:$((base + 30))    $node3
-  router http://127.0.0.1:$((base + 100))
+  router $router
 
-Kill any one of them (kill -9 PID), and start it again with
+Let agents work meanwhile (go run ./integration/agents/cmd/agents --help):
 
-  bin/kvgate serve --node-id nX --data-dir $dir/nX --listen … --raft-listen … --bootstrap-expect 3 --peers $peers
+  go run ./integration/agents/cmd/agents --router $router --speed ${SPEED:-10} --turns 20 --servers $servers
+
+Kill any one of the nodes (kill -9 PID), and start it again with its line, in another terminal:
+
+$(for i in 1 2 3; do flags $i; printf '  bin/kvgate serve'; printf ' %q' "${args[@]}" | sed 's/\\,/,/g'; echo; done)
 
 Ctrl-C stops all.
 EOF

@@ -70,6 +70,8 @@ func parse(args []string) (options, error) {
 		return o, fmt.Errorf("argument %q: there are only flags", fs.Arg(0))
 	case o.router == "":
 		return o, errors.New("--router is missing, want the URL of a router, http://HOST:PORT")
+	case o.agents < 1 || o.turns < 1:
+		return o, fmt.Errorf("--agents %d, --turns %d: want 1 or more", o.agents, o.turns)
 	}
 	return o, nil
 }
