@@ -94,12 +94,14 @@ func cause(ctx context.Context, err error) error {
 // it keeps its place for the pool's detach grace. It answers within FailOpenAfter when the ticket need
 // not wait, and within its max wait + FailOpenAfter when it must, whatever happens to the cluster: a
 // ticket that waits already is asked for again, with what is left of its max wait, from every new leader.
+// Whether it waits, this node may not have heard yet, so FailOpenAfter counts from when a leader had it.
 func (r *Replica) Acquire(ctx context.Context, a ledger.Acquire) (ledger.Decision, error) {
 	arrived := r.now()
 	maxWait := r.maxWait(a)
 	bounded, cancel := context.WithTimeoutCause(ctx, maxWait+r.opts.FailOpenAfter, ErrTimeout)
 	defer cancel()
 	a.MaxWait = maxWait
+	had := arrived // when a leader last had the call
 	for {
 		res, err := r.attempt(bounded, acquireOp(a))
 		if err == nil {
@@ -107,7 +109,10 @@ func (r *Replica) Acquire(ctx context.Context, a ledger.Acquire) (ledger.Decisio
 			return d, res.Err
 		}
 		again := retriable(err) || errors.Is(err, ErrNoLeader)
-		if !again || r.now().Sub(arrived) > r.opts.FailOpenAfter && !r.waits(a) {
+		if errors.Is(err, ErrLeadershipLost) && !errors.Is(err, errNotDialled) {
+			had = r.now()
+		}
+		if !again || r.now().Sub(had) > r.opts.FailOpenAfter && !r.waits(a) {
 			return ledger.Decision{}, cause(bounded, err)
 		}
 		if !r.pause(bounded) {

@@ -44,11 +44,16 @@ type described struct {
 const (
 	// maxPeerStreams is far above what waiting tickets need: each forwarded Acquire holds a stream.
 	maxPeerStreams = 250_000
-	describeEvery  = time.Second
-	describeLimit  = 500 * time.Millisecond
+	// dialLimit bounds how long a call waits for a connection to a node that may be gone.
+	dialLimit     = time.Second
+	describeEvery = time.Second
+	describeLimit = 500 * time.Millisecond
 	// forgetAfter is how old an answer may be before its node counts as unreachable.
 	forgetAfter = 3 * time.Second
 )
+
+// errNotDialled: the other node was not reached, so it never had the call.
+var errNotDialled = errors.New("no connection")
 
 func newPeers(r *Replica, network *peer.Network) *peers {
 	p := &peers{replica: r, network: network, clients: map[string]fsmpbconnect.PeerServiceClient{}, seen: map[string]described{}}
@@ -58,7 +63,13 @@ func newPeers(r *Replica, network *peer.Network) *peers {
 	p.transport = &http.Transport{
 		Protocols: cleartext,
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return network.Dial(ctx, addr)
+			ctx, cancel := context.WithTimeout(ctx, dialLimit)
+			defer cancel()
+			conn, err := network.Dial(ctx, addr)
+			if err != nil {
+				err = fmt.Errorf("%w: %w", errNotDialled, err)
+			}
+			return conn, err
 		},
 		HTTP2: &http.HTTP2Config{SendPingTimeout: time.Second, PingTimeout: time.Second},
 	}

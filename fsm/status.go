@@ -62,7 +62,7 @@ func (r *Replica) Status() Status {
 	if started := r.started(); started != nil {
 		s.State, s.Term, s.CommitIndex = stateName(started.State()), started.CurrentTerm(), started.CommitIndex()
 		s.LeaderID, s.LeaderAddress = r.leader()
-		s.Ready = s.LeaderID != "" && (r.leading() != nil || s.LeaderID != r.opts.NodeID) && started.AppliedIndex() >= s.CommitIndex
+		s.Ready = started.AppliedIndex() >= s.CommitIndex && r.follows(s.LeaderID, s.AppliedIndex)
 	}
 	r.machine.view(func(l *ledger.Ledger) { s.ClusterID, s.LedgerTime = l.Meta().ClusterID, l.Now() })
 	r.addNodes(&s)
@@ -76,6 +76,16 @@ func (r *Replica) Status() Status {
 		s.Writable, s.Ready, s.Health = false, false, halted.Error()
 	}
 	return s
+}
+
+// follows reports whether this node leads, or has applied what the leader lately said it had: a node
+// that comes back learns the leader's commit index only with its next entries.
+func (r *Replica) follows(leader string, applied uint64) bool {
+	if leader == r.opts.NodeID {
+		return r.leading() != nil
+	}
+	d, ok := r.peers.known(leader)
+	return ok && applied >= d.AppliedIndex
 }
 
 // addNodes fills in the members and what they said lately. The failure tolerance counts voters that
