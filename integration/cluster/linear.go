@@ -123,7 +123,7 @@ func (m *ticketModel) after(from int, o *Op) (out []int) {
 	// A node that loses the answer of its leader asks again, so an operation may have caused several
 	// events of its kind; only the last one is answered for. Others may happen by themselves in between.
 	for to := from; ; to++ {
-		own := to == from || m.causedBy(m.events[to-1]) == int(o.Kind)
+		own := to == from || m.causedBy(m.events[to-1]) == int(o.Kind) || o.Kind == OpAcquire && m.events[to-1].Kind == "admitted"
 		if own && (!o.Known || m.fits(from, to, o)) {
 			out = append(out, to)
 		}
