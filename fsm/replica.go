@@ -146,6 +146,9 @@ func (r *Replica) begin() error {
 	r.config = r.raftConfig(r.notices)
 	r.transport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: r.network.Raft(), MaxPool: 3, Timeout: 10 * time.Second, Logger: r.config.Logger, ServerAddressProvider: nil,
+		// One: no pipeline. It can hang for good after a follower refused an entry [hashicorp/raft#612], and
+		// with one batch in flight there is nothing to gain from it.
+		MaxRPCsInFlight: 1,
 	})
 	has, err := raft.HasExistingState(r.disk.logs, r.disk.rafts, r.disk.snapshots)
 	if err != nil {
