@@ -14,7 +14,7 @@ func answers500(context.Context) (Sample, error) {
 }
 
 // One poll in which no engine gives its figures changes nothing but error texts, although the router
-// answers; nor do many: the ledger's snapshot grows stale.
+// answers. When it lasts for longer than the staleness bound, the engines are given up.
 func TestEveryScrapeFails(t *testing.T) {
 	for name, fail := range map[string]func(w *world){
 		"both answer 500": func(w *world) { w.engine[a], w.engine[b] = answers500, answers500 },
@@ -43,9 +43,12 @@ func TestEveryScrapeFails(t *testing.T) {
 				n := w.count()
 				pass(20 * time.Second)
 				for _, r := range w.all()[n:] {
-					if r.Fresh || r.Degrade {
+					if r.Fresh {
 						t.Errorf("while no engine gives figures: %+v", r)
 					}
+				}
+				if lost, _ := l.Budget(ledger.DefaultPool); !lost.Degraded || lost.Ceiling != 0 {
+					t.Errorf("long after the engines were lost: %+v", lost)
 				}
 				if r := w.last(t); row(t, r, a).Error == "" || row(t, r, b).Error == "" {
 					t.Errorf("nothing says what is wrong: %+v", r)

@@ -106,6 +106,8 @@ type Poller struct {
 
 	// held: the ledger may count an engine as healthy. It errs on the side of yes.
 	held bool
+	// newsAt is when a round last was a snapshot; zero before the first round.
+	newsAt time.Time
 
 	last     *ledger.Round
 	lastAt   time.Time

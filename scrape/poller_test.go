@@ -187,16 +187,16 @@ func TestNothingAnswers(t *testing.T) {
 		n := w.count()
 		w.set(func() { w.engine[a] = nil })
 		pass(20 * time.Second)
-		if got := w.count() - n; got != 1 {
-			t.Fatalf("%d rounds proposed while nothing answers, want 1 for the error text", got)
+		if got := w.count() - n; got != 2 {
+			t.Fatalf("%d rounds proposed while nothing answers, want 1 for the error text and 1 that gives the engine up", got)
 		}
-		if r := w.last(t); r.Fresh || r.Degrade || row(t, r, a).Error == "" {
+		if r := w.last(t); r.Fresh || !r.Degrade || row(t, r, a).Error == "" {
 			t.Errorf("round %+v", r)
 		}
 		// An answer that is an error is no figure either.
 		w.set(func() { w.engine[a] = answers500 })
 		pass(2 * time.Second)
-		if r := w.last(t); r.Fresh || r.Degrade || !strings.Contains(row(t, r, a).Error, "500") {
+		if r := w.last(t); r.Fresh || !r.Degrade || !strings.Contains(row(t, r, a).Error, "500") {
 			t.Errorf("round %+v", r)
 		}
 		w.set(func() { w.engine[a] = full(0.5) })

@@ -48,22 +48,26 @@ func (p *Poller) compose(now time.Time) ledger.Round {
 	case !p.fallback && p.listTooOld(now):
 		r.Degrade, r.Reason = true, p.silence()
 	default:
-		p.judge(&r)
+		p.judge(&r, now)
 	}
 	return r
 }
 
 // judge decides what a round whose list counts is worth. It is a snapshot only with news of an engine that
 // can be used, or when the router itself says that none can: one poll in which every scrape failed, however
-// it failed, must not flush the queue. The ledger lets its last snapshot grow stale instead. A pool that
-// has no healthy engine to lose is told at once what is wrong with those it has.
-func (p *Poller) judge(r *ledger.Round) {
+// it failed, must not flush the queue. When that lasts for longer than the staleness bound, the engines are
+// given up. A pool that has no healthy engine to lose is told at once what is wrong with those it has.
+func (p *Poller) judge(r *ledger.Round, now time.Time) {
 	r.Fresh = p.usable() || p.routerSaid && p.allCalledUnhealthy()
+	if r.Fresh || p.newsAt.IsZero() {
+		p.newsAt = now
+	}
 	if r.Fresh {
 		return
 	}
 	r.Reason = p.nothing(len(r.Engines))
-	r.Degrade = !p.held && p.settled > 0 && len(r.Engines) > 0
+	lost := now.Sub(p.newsAt) > p.set.Staleness
+	r.Degrade = (lost || !p.held) && p.settled > 0 && len(r.Engines) > 0
 }
 
 // usable: an engine that the router does not call unhealthy gave a sample in this round.
@@ -154,6 +158,9 @@ func (p *Poller) propose(ctx context.Context, r ledger.Round, now time.Time) err
 func (p *Poller) worth(r *ledger.Round, now time.Time) bool {
 	if !r.Fresh && !r.Degrade {
 		return !sameErrors(p.told, r.Engines) && len(r.Engines) > 0
+	}
+	if !r.Fresh {
+		return p.last == nil || !sameRound(p.last, r) // it keeps nothing from growing stale
 	}
 	return p.last == nil || !sameRound(p.last, r) || now.Sub(p.lastAt) >= p.set.Staleness/3
 }

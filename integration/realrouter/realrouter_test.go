@@ -118,9 +118,9 @@ func TestWithoutEngines(t *testing.T) {
 		generateUnderLease(t, n, r)
 
 		kill(t, e)
-		if b := n.awaitDegraded(true); b.Ceiling != 0 {
-			t.Errorf("the ceiling without a healthy engine is %d, want 0", b.Ceiling)
-		}
+		n.awaitDegraded(true)
+		procs.Eventually(t, limit, func() bool { return n.budget().Ceiling == 0 },
+			func() string { return "there is a ceiling without a healthy engine" })
 		n.awaitEngine(e.URL(), "unhealthy with a reason", unhealthy)
 		goesAhead(t, n, "after")
 	})
