@@ -9,11 +9,21 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"kvgate/sessions"
 	"kvgate/store"
 )
 
 // Duty is work that only a leader does, such as polling engines. It must return soon after ctx ends.
 type Duty func(ctx context.Context)
+
+// Engines makes calls to engines; *sessions.Client does. It must be safe for concurrent use.
+type Engines interface {
+	OpenSession(ctx context.Context, engine, session string, idle time.Duration) error
+	CloseSession(ctx context.Context, engine, session string) error
+	Abort(ctx context.Context, engine, rid string) error
+	// PinPrefix says whether the engine knows no pins.
+	PinPrefix(ctx context.Context, engine string, tokens []int32, ttl time.Duration) (ledgerOnly bool, err error)
+}
 
 // Options configure a replica. The zero value of a field means its default.
 type Options struct {
@@ -62,6 +72,12 @@ type Options struct {
 	// Halt ends the process when going on would be unsafe: an entry that cannot be applied, or a disk
 	// that refuses raft's votes. Default: log and stop the replica. It may be called from any goroutine.
 	Halt func(error)
+	// Engines makes the calls to engines that sessions need. Nil means that no engine is ever called: what
+	// closes owe stays owed until their deadline.
+	Engines Engines
+	// ObserveClose is told of each close_session and abort_request that ended on this node, from the
+	// closer's goroutine: it must not block.
+	ObserveClose func(sessions.Call)
 	// Now reads the clock; only its monotonic part counts. Tests and fault builds set it.
 	Now func() time.Time
 }

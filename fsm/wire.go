@@ -129,20 +129,28 @@ func decodeResult(m *fsmpb.Result) Result {
 }
 
 func encodeDecision(d ledger.Decision) *fsmpb.Decision {
-	return &fsmpb.Decision{
+	out := &fsmpb.Decision{
 		Pool: d.Pool, Ticket: d.Ticket, Action: uint32(d.Action), Reason: uint32(d.Reason), Wait: uint32(d.Wait),
 		Tokens: int64(d.Tokens), Seq: uint64(d.Seq), Waiter: uint64(d.Waiter), Attempt: d.Attempt, Epoch: d.Epoch,
-		Waited: int64(d.Waited), ExpiresIn: int64(d.ExpiresIn), Warnings: slices.Clone(d.Warnings),
+		Waited: int64(d.Waited), ExpiresIn: int64(d.ExpiresIn), Warnings: slices.Clone(d.Warnings), SessionReused: d.SessionReused,
 	}
+	if b := d.Binding; b != nil {
+		out.Binding = &fsmpb.Binding{Engine: b.Engine, DpRank: b.DPRank}
+	}
+	return out
 }
 
 func decodeDecision(m *fsmpb.Decision) ledger.Decision {
-	return ledger.Decision{
+	out := ledger.Decision{
 		Pool: m.Pool, Ticket: m.Ticket, Action: ledger.Action(m.Action), Reason: ledger.Reason(m.Reason),
 		Wait: ledger.WaitReason(m.Wait), Tokens: ledger.Tokens(m.Tokens), Seq: ledger.Seq(m.Seq),
 		Waiter: ledger.Seq(m.Waiter), Attempt: m.Attempt, Epoch: m.Epoch, Waited: time.Duration(m.Waited),
-		ExpiresIn: time.Duration(m.ExpiresIn), Warnings: m.Warnings,
+		ExpiresIn: time.Duration(m.ExpiresIn), Warnings: m.Warnings, SessionReused: m.SessionReused,
 	}
+	if b := m.Binding; b != nil {
+		out.Binding = &ledger.Binding{Engine: b.Engine, DPRank: b.DpRank}
+	}
+	return out
 }
 
 // decodeSettings reads settings; those that are not stored have their defaults.

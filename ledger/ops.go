@@ -46,6 +46,17 @@ type Decision struct {
 	ExpiresIn time.Duration
 	// Warnings for the caller, e.g. "unknown_pool".
 	Warnings []string
+	// Binding is where the ticket's session was placed, nil when it is not bound. SessionReused: an earlier
+	// incarnation of the session was closed not long ago. The ledger knows no sessions and leaves both
+	// empty; whoever does fills them in.
+	Binding       *Binding
+	SessionReused bool
+}
+
+// Binding is a placement that a router made for a session.
+type Binding struct {
+	Engine string
+	DPRank int32
 }
 
 // Release ends a lease.

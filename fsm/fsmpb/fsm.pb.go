@@ -1860,6 +1860,676 @@ func (x *SetCluster) GetId() string {
 	return ""
 }
 
+type OpenSession struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pool  string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Id    string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Group string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	Kind  uint32                 `protobuf:"varint,4,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Negative: the default of the kind.
+	IdleTimeout   int64  `protobuf:"varint,5,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	Engine        string `protobuf:"bytes,6,opt,name=engine,proto3" json:"engine,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenSession) Reset() {
+	*x = OpenSession{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenSession) ProtoMessage() {}
+
+func (x *OpenSession) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
+func (*OpenSession) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *OpenSession) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *OpenSession) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *OpenSession) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *OpenSession) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *OpenSession) GetIdleTimeout() int64 {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return 0
+}
+
+func (x *OpenSession) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+type TouchSession struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TouchSession) Reset() {
+	*x = TouchSession{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TouchSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TouchSession) ProtoMessage() {}
+
+func (x *TouchSession) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TouchSession.ProtoReflect.Descriptor instead.
+func (*TouchSession) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *TouchSession) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *TouchSession) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type BindSession struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Engine        string                 `protobuf:"bytes,3,opt,name=engine,proto3" json:"engine,omitempty"`
+	DpRank        int32                  `protobuf:"varint,4,opt,name=dp_rank,json=dpRank,proto3" json:"dp_rank,omitempty"`
+	Ttl           int64                  `protobuf:"varint,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BindSession) Reset() {
+	*x = BindSession{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BindSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BindSession) ProtoMessage() {}
+
+func (x *BindSession) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BindSession.ProtoReflect.Descriptor instead.
+func (*BindSession) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *BindSession) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *BindSession) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BindSession) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *BindSession) GetDpRank() int32 {
+	if x != nil {
+		return x.DpRank
+	}
+	return 0
+}
+
+func (x *BindSession) GetTtl() int64 {
+	if x != nil {
+		return x.Ttl
+	}
+	return 0
+}
+
+type CloseSession struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pool  string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Id    string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Mode  uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	// 0: the pool's join timeout.
+	Timeout       int64 `protobuf:"varint,4,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseSession) Reset() {
+	*x = CloseSession{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseSession) ProtoMessage() {}
+
+func (x *CloseSession) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
+func (*CloseSession) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *CloseSession) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *CloseSession) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CloseSession) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *CloseSession) GetTimeout() int64 {
+	if x != nil {
+		return x.Timeout
+	}
+	return 0
+}
+
+type CloseGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Mode          uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseGroup) Reset() {
+	*x = CloseGroup{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseGroup) ProtoMessage() {}
+
+func (x *CloseGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseGroup.ProtoReflect.Descriptor instead.
+func (*CloseGroup) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *CloseGroup) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *CloseGroup) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *CloseGroup) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+// ReportCloses is what the leader's closer learnt from engines.
+type ReportCloses struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reports       []*CloseReport         `protobuf:"bytes,1,rep,name=reports,proto3" json:"reports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportCloses) Reset() {
+	*x = ReportCloses{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportCloses) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportCloses) ProtoMessage() {}
+
+func (x *ReportCloses) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportCloses.ProtoReflect.Descriptor instead.
+func (*ReportCloses) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ReportCloses) GetReports() []*CloseReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+type CloseReport struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Pool    string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Session string                 `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
+	// The session's number: a report on an earlier incarnation of the id is void.
+	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Engines that acknowledged the close.
+	Acked []string `protobuf:"bytes,4,rep,name=acked,proto3" json:"acked,omitempty"`
+	// Tickets that every engine was asked to abort.
+	Aborted       []string `protobuf:"bytes,5,rep,name=aborted,proto3" json:"aborted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseReport) Reset() {
+	*x = CloseReport{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseReport) ProtoMessage() {}
+
+func (x *CloseReport) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseReport.ProtoReflect.Descriptor instead.
+func (*CloseReport) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CloseReport) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *CloseReport) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *CloseReport) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *CloseReport) GetAcked() []string {
+	if x != nil {
+		return x.Acked
+	}
+	return nil
+}
+
+func (x *CloseReport) GetAborted() []string {
+	if x != nil {
+		return x.Aborted
+	}
+	return nil
+}
+
+type Pin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Session       string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	Tokens        int64                  `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Ttl           int64                  `protobuf:"varint,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Engine        string                 `protobuf:"bytes,6,opt,name=engine,proto3" json:"engine,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pin) Reset() {
+	*x = Pin{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pin) ProtoMessage() {}
+
+func (x *Pin) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pin.ProtoReflect.Descriptor instead.
+func (*Pin) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Pin) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *Pin) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Pin) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *Pin) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *Pin) GetTtl() int64 {
+	if x != nil {
+		return x.Ttl
+	}
+	return 0
+}
+
+func (x *Pin) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+type ReportPin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Engine        string                 `protobuf:"bytes,3,opt,name=engine,proto3" json:"engine,omitempty"`
+	LedgerOnly    bool                   `protobuf:"varint,4,opt,name=ledger_only,json=ledgerOnly,proto3" json:"ledger_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportPin) Reset() {
+	*x = ReportPin{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportPin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportPin) ProtoMessage() {}
+
+func (x *ReportPin) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportPin.ProtoReflect.Descriptor instead.
+func (*ReportPin) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ReportPin) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *ReportPin) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReportPin) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *ReportPin) GetLedgerOnly() bool {
+	if x != nil {
+		return x.LedgerOnly
+	}
+	return false
+}
+
+type Unpin struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unpin) Reset() {
+	*x = Unpin{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unpin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unpin) ProtoMessage() {}
+
+func (x *Unpin) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
+func (*Unpin) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Unpin) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *Unpin) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 type MetaRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Now           int64                  `protobuf:"varint,1,opt,name=now,proto3" json:"now,omitempty"`
@@ -1874,7 +2544,7 @@ type MetaRow struct {
 
 func (x *MetaRow) Reset() {
 	*x = MetaRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[21]
+	mi := &file_fsmpb_fsm_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +2556,7 @@ func (x *MetaRow) String() string {
 func (*MetaRow) ProtoMessage() {}
 
 func (x *MetaRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[21]
+	mi := &file_fsmpb_fsm_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +2569,7 @@ func (x *MetaRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaRow.ProtoReflect.Descriptor instead.
 func (*MetaRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{21}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MetaRow) GetNow() int64 {
@@ -1954,7 +2624,7 @@ type PoolRow struct {
 
 func (x *PoolRow) Reset() {
 	*x = PoolRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[22]
+	mi := &file_fsmpb_fsm_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2636,7 @@ func (x *PoolRow) String() string {
 func (*PoolRow) ProtoMessage() {}
 
 func (x *PoolRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[22]
+	mi := &file_fsmpb_fsm_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2649,7 @@ func (x *PoolRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolRow.ProtoReflect.Descriptor instead.
 func (*PoolRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{22}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PoolRow) GetSettings() *Settings {
@@ -2012,7 +2682,7 @@ type CapacityRow struct {
 
 func (x *CapacityRow) Reset() {
 	*x = CapacityRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[23]
+	mi := &file_fsmpb_fsm_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2694,7 @@ func (x *CapacityRow) String() string {
 func (*CapacityRow) ProtoMessage() {}
 
 func (x *CapacityRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[23]
+	mi := &file_fsmpb_fsm_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2707,7 @@ func (x *CapacityRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityRow.ProtoReflect.Descriptor instead.
 func (*CapacityRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{23}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CapacityRow) GetEpoch() uint64 {
@@ -2110,7 +2780,7 @@ type CountersRow struct {
 
 func (x *CountersRow) Reset() {
 	*x = CountersRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[24]
+	mi := &file_fsmpb_fsm_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2792,7 @@ func (x *CountersRow) String() string {
 func (*CountersRow) ProtoMessage() {}
 
 func (x *CountersRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[24]
+	mi := &file_fsmpb_fsm_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2805,7 @@ func (x *CountersRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersRow.ProtoReflect.Descriptor instead.
 func (*CountersRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{24}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CountersRow) GetTotal() *Counters {
@@ -2235,7 +2905,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[25]
+	mi := &file_fsmpb_fsm_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2917,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[25]
+	mi := &file_fsmpb_fsm_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2930,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{25}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Counters) GetAdmit() int64 {
@@ -2400,7 +3070,7 @@ type LeaseRow struct {
 
 func (x *LeaseRow) Reset() {
 	*x = LeaseRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[26]
+	mi := &file_fsmpb_fsm_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2412,7 +3082,7 @@ func (x *LeaseRow) String() string {
 func (*LeaseRow) ProtoMessage() {}
 
 func (x *LeaseRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[26]
+	mi := &file_fsmpb_fsm_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2425,7 +3095,7 @@ func (x *LeaseRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRow.ProtoReflect.Descriptor instead.
 func (*LeaseRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{26}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LeaseRow) GetPool() string {
@@ -2559,7 +3229,7 @@ type WaiterRow struct {
 
 func (x *WaiterRow) Reset() {
 	*x = WaiterRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[27]
+	mi := &file_fsmpb_fsm_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +3241,7 @@ func (x *WaiterRow) String() string {
 func (*WaiterRow) ProtoMessage() {}
 
 func (x *WaiterRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[27]
+	mi := &file_fsmpb_fsm_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +3254,7 @@ func (x *WaiterRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiterRow.ProtoReflect.Descriptor instead.
 func (*WaiterRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{27}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WaiterRow) GetPool() string {
@@ -2718,7 +3388,7 @@ type MarkRow struct {
 
 func (x *MarkRow) Reset() {
 	*x = MarkRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[28]
+	mi := &file_fsmpb_fsm_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2730,7 +3400,7 @@ func (x *MarkRow) String() string {
 func (*MarkRow) ProtoMessage() {}
 
 func (x *MarkRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[28]
+	mi := &file_fsmpb_fsm_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2743,7 +3413,7 @@ func (x *MarkRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRow.ProtoReflect.Descriptor instead.
 func (*MarkRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{28}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MarkRow) GetPool() string {
@@ -2785,7 +3455,7 @@ type HolderRow struct {
 
 func (x *HolderRow) Reset() {
 	*x = HolderRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[29]
+	mi := &file_fsmpb_fsm_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2797,7 +3467,7 @@ func (x *HolderRow) String() string {
 func (*HolderRow) ProtoMessage() {}
 
 func (x *HolderRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[29]
+	mi := &file_fsmpb_fsm_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2810,7 +3480,7 @@ func (x *HolderRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HolderRow.ProtoReflect.Descriptor instead.
 func (*HolderRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{29}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HolderRow) GetPool() string {
@@ -2832,6 +3502,998 @@ func (x *HolderRow) GetLastActive() int64 {
 		return x.LastActive
 	}
 	return 0
+}
+
+// SessionMetaRow is what the session table knows of itself.
+type SessionMetaRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionMetaRow) Reset() {
+	*x = SessionMetaRow{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionMetaRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionMetaRow) ProtoMessage() {}
+
+func (x *SessionMetaRow) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionMetaRow.ProtoReflect.Descriptor instead.
+func (*SessionMetaRow) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *SessionMetaRow) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+type SessionPoolRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pool  string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The engines of the last successful discovery.
+	Engines       []*SessionEngine `protobuf:"bytes,2,rep,name=engines,proto3" json:"engines,omitempty"`
+	Totals        *SessionTotals   `protobuf:"bytes,3,opt,name=totals,proto3" json:"totals,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionPoolRow) Reset() {
+	*x = SessionPoolRow{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionPoolRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionPoolRow) ProtoMessage() {}
+
+func (x *SessionPoolRow) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionPoolRow.ProtoReflect.Descriptor instead.
+func (*SessionPoolRow) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *SessionPoolRow) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *SessionPoolRow) GetEngines() []*SessionEngine {
+	if x != nil {
+		return x.Engines
+	}
+	return nil
+}
+
+func (x *SessionPoolRow) GetTotals() *SessionTotals {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+type SessionEngine struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Url           string                 `protobuf:"bytes,1,opt,name=url,proto3" json:"url,omitempty"`
+	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionEngine) Reset() {
+	*x = SessionEngine{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionEngine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionEngine) ProtoMessage() {}
+
+func (x *SessionEngine) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionEngine.ProtoReflect.Descriptor instead.
+func (*SessionEngine) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *SessionEngine) GetUrl() string {
+	if x != nil {
+		return x.Url
+	}
+	return ""
+}
+
+func (x *SessionEngine) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+type SessionTotals struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Opened        int64                  `protobuf:"varint,1,opt,name=opened,proto3" json:"opened,omitempty"`
+	Closed        int64                  `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
+	CloseFailures int64                  `protobuf:"varint,3,opt,name=close_failures,json=closeFailures,proto3" json:"close_failures,omitempty"`
+	Acked         int64                  `protobuf:"varint,4,opt,name=acked,proto3" json:"acked,omitempty"`
+	Failed        int64                  `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
+	Left          int64                  `protobuf:"varint,6,opt,name=left,proto3" json:"left,omitempty"`
+	Idle          int64                  `protobuf:"varint,7,opt,name=idle,proto3" json:"idle,omitempty"`
+	Aborted       int64                  `protobuf:"varint,8,opt,name=aborted,proto3" json:"aborted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionTotals) Reset() {
+	*x = SessionTotals{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionTotals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionTotals) ProtoMessage() {}
+
+func (x *SessionTotals) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionTotals.ProtoReflect.Descriptor instead.
+func (*SessionTotals) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *SessionTotals) GetOpened() int64 {
+	if x != nil {
+		return x.Opened
+	}
+	return 0
+}
+
+func (x *SessionTotals) GetClosed() int64 {
+	if x != nil {
+		return x.Closed
+	}
+	return 0
+}
+
+func (x *SessionTotals) GetCloseFailures() int64 {
+	if x != nil {
+		return x.CloseFailures
+	}
+	return 0
+}
+
+func (x *SessionTotals) GetAcked() int64 {
+	if x != nil {
+		return x.Acked
+	}
+	return 0
+}
+
+func (x *SessionTotals) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *SessionTotals) GetLeft() int64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
+func (x *SessionTotals) GetIdle() int64 {
+	if x != nil {
+		return x.Idle
+	}
+	return 0
+}
+
+func (x *SessionTotals) GetAborted() int64 {
+	if x != nil {
+		return x.Aborted
+	}
+	return 0
+}
+
+type SessionRow struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Pool        string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Id          string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Seq         uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	Kind        uint32                 `protobuf:"varint,4,opt,name=kind,proto3" json:"kind,omitempty"`
+	Group       string                 `protobuf:"bytes,5,opt,name=group,proto3" json:"group,omitempty"`
+	State       uint32                 `protobuf:"varint,6,opt,name=state,proto3" json:"state,omitempty"`
+	Implicit    bool                   `protobuf:"varint,7,opt,name=implicit,proto3" json:"implicit,omitempty"`
+	Reused      bool                   `protobuf:"varint,8,opt,name=reused,proto3" json:"reused,omitempty"`
+	Engine      string                 `protobuf:"bytes,9,opt,name=engine,proto3" json:"engine,omitempty"`
+	EngineLost  bool                   `protobuf:"varint,10,opt,name=engine_lost,json=engineLost,proto3" json:"engine_lost,omitempty"`
+	IdleTimeout int64                  `protobuf:"varint,11,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	OpenedAt    int64                  `protobuf:"varint,12,opt,name=opened_at,json=openedAt,proto3" json:"opened_at,omitempty"`
+	ActiveAt    int64                  `protobuf:"varint,13,opt,name=active_at,json=activeAt,proto3" json:"active_at,omitempty"`
+	LastTurnAt  int64                  `protobuf:"varint,14,opt,name=last_turn_at,json=lastTurnAt,proto3" json:"last_turn_at,omitempty"`
+	Turns       int64                  `protobuf:"varint,15,opt,name=turns,proto3" json:"turns,omitempty"`
+	Footprint   int64                  `protobuf:"varint,16,opt,name=footprint,proto3" json:"footprint,omitempty"`
+	Served      []string               `protobuf:"bytes,17,rep,name=served,proto3" json:"served,omitempty"`
+	Binding     *SessionBinding        `protobuf:"bytes,18,opt,name=binding,proto3" json:"binding,omitempty"`
+	// Absent until the session is closing.
+	Close         *SessionClose `protobuf:"bytes,19,opt,name=close,proto3" json:"close,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionRow) Reset() {
+	*x = SessionRow{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionRow) ProtoMessage() {}
+
+func (x *SessionRow) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionRow.ProtoReflect.Descriptor instead.
+func (*SessionRow) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *SessionRow) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *SessionRow) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SessionRow) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *SessionRow) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *SessionRow) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *SessionRow) GetState() uint32 {
+	if x != nil {
+		return x.State
+	}
+	return 0
+}
+
+func (x *SessionRow) GetImplicit() bool {
+	if x != nil {
+		return x.Implicit
+	}
+	return false
+}
+
+func (x *SessionRow) GetReused() bool {
+	if x != nil {
+		return x.Reused
+	}
+	return false
+}
+
+func (x *SessionRow) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *SessionRow) GetEngineLost() bool {
+	if x != nil {
+		return x.EngineLost
+	}
+	return false
+}
+
+func (x *SessionRow) GetIdleTimeout() int64 {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return 0
+}
+
+func (x *SessionRow) GetOpenedAt() int64 {
+	if x != nil {
+		return x.OpenedAt
+	}
+	return 0
+}
+
+func (x *SessionRow) GetActiveAt() int64 {
+	if x != nil {
+		return x.ActiveAt
+	}
+	return 0
+}
+
+func (x *SessionRow) GetLastTurnAt() int64 {
+	if x != nil {
+		return x.LastTurnAt
+	}
+	return 0
+}
+
+func (x *SessionRow) GetTurns() int64 {
+	if x != nil {
+		return x.Turns
+	}
+	return 0
+}
+
+func (x *SessionRow) GetFootprint() int64 {
+	if x != nil {
+		return x.Footprint
+	}
+	return 0
+}
+
+func (x *SessionRow) GetServed() []string {
+	if x != nil {
+		return x.Served
+	}
+	return nil
+}
+
+func (x *SessionRow) GetBinding() *SessionBinding {
+	if x != nil {
+		return x.Binding
+	}
+	return nil
+}
+
+func (x *SessionRow) GetClose() *SessionClose {
+	if x != nil {
+		return x.Close
+	}
+	return nil
+}
+
+type SessionBinding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Engine        string                 `protobuf:"bytes,1,opt,name=engine,proto3" json:"engine,omitempty"`
+	DpRank        int32                  `protobuf:"varint,2,opt,name=dp_rank,json=dpRank,proto3" json:"dp_rank,omitempty"`
+	Ttl           int64                  `protobuf:"varint,3,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Since         int64                  `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBinding) Reset() {
+	*x = SessionBinding{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBinding) ProtoMessage() {}
+
+func (x *SessionBinding) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBinding.ProtoReflect.Descriptor instead.
+func (*SessionBinding) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *SessionBinding) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *SessionBinding) GetDpRank() int32 {
+	if x != nil {
+		return x.DpRank
+	}
+	return 0
+}
+
+func (x *SessionBinding) GetTtl() int64 {
+	if x != nil {
+		return x.Ttl
+	}
+	return 0
+}
+
+func (x *SessionBinding) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+type SessionClose struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mode          uint32                 `protobuf:"varint,1,opt,name=mode,proto3" json:"mode,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Since         int64                  `protobuf:"varint,3,opt,name=since,proto3" json:"since,omitempty"`
+	Phase         uint32                 `protobuf:"varint,4,opt,name=phase,proto3" json:"phase,omitempty"`
+	PhaseUntil    int64                  `protobuf:"varint,5,opt,name=phase_until,json=phaseUntil,proto3" json:"phase_until,omitempty"`
+	AbortTimeout  int64                  `protobuf:"varint,6,opt,name=abort_timeout,json=abortTimeout,proto3" json:"abort_timeout,omitempty"`
+	CloseDeadline int64                  `protobuf:"varint,7,opt,name=close_deadline,json=closeDeadline,proto3" json:"close_deadline,omitempty"`
+	ServedOnly    bool                   `protobuf:"varint,8,opt,name=served_only,json=servedOnly,proto3" json:"served_only,omitempty"`
+	Acked         int64                  `protobuf:"varint,9,opt,name=acked,proto3" json:"acked,omitempty"`
+	Failed        int64                  `protobuf:"varint,10,opt,name=failed,proto3" json:"failed,omitempty"`
+	Left          int64                  `protobuf:"varint,11,opt,name=left,proto3" json:"left,omitempty"`
+	ForgetAt      int64                  `protobuf:"varint,12,opt,name=forget_at,json=forgetAt,proto3" json:"forget_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionClose) Reset() {
+	*x = SessionClose{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionClose) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionClose) ProtoMessage() {}
+
+func (x *SessionClose) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionClose.ProtoReflect.Descriptor instead.
+func (*SessionClose) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SessionClose) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *SessionClose) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SessionClose) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *SessionClose) GetPhase() uint32 {
+	if x != nil {
+		return x.Phase
+	}
+	return 0
+}
+
+func (x *SessionClose) GetPhaseUntil() int64 {
+	if x != nil {
+		return x.PhaseUntil
+	}
+	return 0
+}
+
+func (x *SessionClose) GetAbortTimeout() int64 {
+	if x != nil {
+		return x.AbortTimeout
+	}
+	return 0
+}
+
+func (x *SessionClose) GetCloseDeadline() int64 {
+	if x != nil {
+		return x.CloseDeadline
+	}
+	return 0
+}
+
+func (x *SessionClose) GetServedOnly() bool {
+	if x != nil {
+		return x.ServedOnly
+	}
+	return false
+}
+
+func (x *SessionClose) GetAcked() int64 {
+	if x != nil {
+		return x.Acked
+	}
+	return 0
+}
+
+func (x *SessionClose) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *SessionClose) GetLeft() int64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
+}
+
+func (x *SessionClose) GetForgetAt() int64 {
+	if x != nil {
+		return x.ForgetAt
+	}
+	return 0
+}
+
+// SessionTicketRow is a ticket of a session, in the queue or in flight.
+type SessionTicketRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Ticket        string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	Session       uint64                 `protobuf:"varint,4,opt,name=session,proto3" json:"session,omitempty"`
+	Waiting       bool                   `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Rid           string                 `protobuf:"bytes,6,opt,name=rid,proto3" json:"rid,omitempty"`
+	Holder        string                 `protobuf:"bytes,7,opt,name=holder,proto3" json:"holder,omitempty"`
+	Since         int64                  `protobuf:"varint,8,opt,name=since,proto3" json:"since,omitempty"`
+	Bypassed      bool                   `protobuf:"varint,9,opt,name=bypassed,proto3" json:"bypassed,omitempty"`
+	Until         int64                  `protobuf:"varint,10,opt,name=until,proto3" json:"until,omitempty"`
+	AbortSent     bool                   `protobuf:"varint,11,opt,name=abort_sent,json=abortSent,proto3" json:"abort_sent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionTicketRow) Reset() {
+	*x = SessionTicketRow{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionTicketRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionTicketRow) ProtoMessage() {}
+
+func (x *SessionTicketRow) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionTicketRow.ProtoReflect.Descriptor instead.
+func (*SessionTicketRow) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *SessionTicketRow) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *SessionTicketRow) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+func (x *SessionTicketRow) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *SessionTicketRow) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *SessionTicketRow) GetWaiting() bool {
+	if x != nil {
+		return x.Waiting
+	}
+	return false
+}
+
+func (x *SessionTicketRow) GetRid() string {
+	if x != nil {
+		return x.Rid
+	}
+	return ""
+}
+
+func (x *SessionTicketRow) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *SessionTicketRow) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *SessionTicketRow) GetBypassed() bool {
+	if x != nil {
+		return x.Bypassed
+	}
+	return false
+}
+
+func (x *SessionTicketRow) GetUntil() int64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
+func (x *SessionTicketRow) GetAbortSent() bool {
+	if x != nil {
+		return x.AbortSent
+	}
+	return false
+}
+
+type OwedRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	Creditors     []*Creditor            `protobuf:"bytes,2,rep,name=creditors,proto3" json:"creditors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwedRow) Reset() {
+	*x = OwedRow{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwedRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwedRow) ProtoMessage() {}
+
+func (x *OwedRow) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwedRow.ProtoReflect.Descriptor instead.
+func (*OwedRow) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *OwedRow) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *OwedRow) GetCreditors() []*Creditor {
+	if x != nil {
+		return x.Creditors
+	}
+	return nil
+}
+
+type Creditor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Engine        string                 `protobuf:"bytes,1,opt,name=engine,proto3" json:"engine,omitempty"`
+	Debt          uint32                 `protobuf:"varint,2,opt,name=debt,proto3" json:"debt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Creditor) Reset() {
+	*x = Creditor{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Creditor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Creditor) ProtoMessage() {}
+
+func (x *Creditor) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Creditor.ProtoReflect.Descriptor instead.
+func (*Creditor) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *Creditor) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *Creditor) GetDebt() uint32 {
+	if x != nil {
+		return x.Debt
+	}
+	return 0
+}
+
+type PinRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	Session       uint64                 `protobuf:"varint,4,opt,name=session,proto3" json:"session,omitempty"`
+	Engine        string                 `protobuf:"bytes,5,opt,name=engine,proto3" json:"engine,omitempty"`
+	Tokens        int64                  `protobuf:"varint,6,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Since         int64                  `protobuf:"varint,7,opt,name=since,proto3" json:"since,omitempty"`
+	Until         int64                  `protobuf:"varint,8,opt,name=until,proto3" json:"until,omitempty"`
+	Held          []string               `protobuf:"bytes,9,rep,name=held,proto3" json:"held,omitempty"`
+	LedgerOnly    []string               `protobuf:"bytes,10,rep,name=ledger_only,json=ledgerOnly,proto3" json:"ledger_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinRow) Reset() {
+	*x = PinRow{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinRow) ProtoMessage() {}
+
+func (x *PinRow) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinRow.ProtoReflect.Descriptor instead.
+func (*PinRow) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *PinRow) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *PinRow) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PinRow) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *PinRow) GetSession() uint64 {
+	if x != nil {
+		return x.Session
+	}
+	return 0
+}
+
+func (x *PinRow) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *PinRow) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *PinRow) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *PinRow) GetUntil() int64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
+func (x *PinRow) GetHeld() []string {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *PinRow) GetLedgerOnly() []string {
+	if x != nil {
+		return x.LedgerOnly
+	}
+	return nil
 }
 
 // Event is one journal record; its key is (index, n).
@@ -2856,13 +4518,17 @@ type Event struct {
 	Deadline      int64                  `protobuf:"varint,17,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	Detail        string                 `protobuf:"bytes,18,opt,name=detail,proto3" json:"detail,omitempty"`
 	WaitingAfter  int64                  `protobuf:"varint,19,opt,name=waiting_after,json=waitingAfter,proto3" json:"waiting_after,omitempty"`
+	// Of events of sessions and pins: the engines concerned, the pin, and the session's tickets in flight.
+	Engines       []string `protobuf:"bytes,20,rep,name=engines,proto3" json:"engines,omitempty"`
+	Pin           string   `protobuf:"bytes,21,opt,name=pin,proto3" json:"pin,omitempty"`
+	InFlight      int64    `protobuf:"varint,22,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[30]
+	mi := &file_fsmpb_fsm_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2874,7 +4540,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[30]
+	mi := &file_fsmpb_fsm_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2887,7 +4553,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{30}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Event) GetLedgerTime() int64 {
@@ -3019,6 +4685,27 @@ func (x *Event) GetDetail() string {
 func (x *Event) GetWaitingAfter() int64 {
 	if x != nil {
 		return x.WaitingAfter
+	}
+	return 0
+}
+
+func (x *Event) GetEngines() []string {
+	if x != nil {
+		return x.Engines
+	}
+	return nil
+}
+
+func (x *Event) GetPin() string {
+	if x != nil {
+		return x.Pin
+	}
+	return ""
+}
+
+func (x *Event) GetInFlight() int64 {
+	if x != nil {
+		return x.InFlight
 	}
 	return 0
 }
@@ -3221,7 +4908,57 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"firstIndex\"\x1c\n" +
 	"\n" +
 	"SetCluster\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\x9d\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x96\x01\n" +
+	"\vOpenSession\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12\x12\n" +
+	"\x04kind\x18\x04 \x01(\rR\x04kind\x12!\n" +
+	"\fidle_timeout\x18\x05 \x01(\x03R\vidleTimeout\x12\x16\n" +
+	"\x06engine\x18\x06 \x01(\tR\x06engine\"2\n" +
+	"\fTouchSession\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"t\n" +
+	"\vBindSession\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
+	"\x06engine\x18\x03 \x01(\tR\x06engine\x12\x17\n" +
+	"\adp_rank\x18\x04 \x01(\x05R\x06dpRank\x12\x10\n" +
+	"\x03ttl\x18\x05 \x01(\x03R\x03ttl\"`\n" +
+	"\fCloseSession\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x18\n" +
+	"\atimeout\x18\x04 \x01(\x03R\atimeout\"J\n" +
+	"\n" +
+	"CloseGroup\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\rR\x04mode\"<\n" +
+	"\fReportCloses\x12,\n" +
+	"\areports\x18\x01 \x03(\v2\x12.fsmpb.CloseReportR\areports\"}\n" +
+	"\vCloseReport\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
+	"\asession\x18\x02 \x01(\tR\asession\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x14\n" +
+	"\x05acked\x18\x04 \x03(\tR\x05acked\x12\x18\n" +
+	"\aaborted\x18\x05 \x03(\tR\aaborted\"\x85\x01\n" +
+	"\x03Pin\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
+	"\asession\x18\x03 \x01(\tR\asession\x12\x16\n" +
+	"\x06tokens\x18\x04 \x01(\x03R\x06tokens\x12\x10\n" +
+	"\x03ttl\x18\x05 \x01(\x03R\x03ttl\x12\x16\n" +
+	"\x06engine\x18\x06 \x01(\tR\x06engine\"h\n" +
+	"\tReportPin\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
+	"\x06engine\x18\x03 \x01(\tR\x06engine\x12\x1f\n" +
+	"\vledger_only\x18\x04 \x01(\bR\n" +
+	"ledgerOnly\"+\n" +
+	"\x05Unpin\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\x9d\x01\n" +
 	"\aMetaRow\x12\x10\n" +
 	"\x03now\x18\x01 \x01(\x03R\x03now\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x12\n" +
@@ -3322,7 +5059,103 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1f\n" +
 	"\vlast_active\x18\x03 \x01(\x03R\n" +
-	"lastActive\"\xfe\x03\n" +
+	"lastActive\"\"\n" +
+	"\x0eSessionMetaRow\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\"\x82\x01\n" +
+	"\x0eSessionPoolRow\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12.\n" +
+	"\aengines\x18\x02 \x03(\v2\x14.fsmpb.SessionEngineR\aengines\x12,\n" +
+	"\x06totals\x18\x03 \x01(\v2\x14.fsmpb.SessionTotalsR\x06totals\"C\n" +
+	"\rSessionEngine\x12\x10\n" +
+	"\x03url\x18\x01 \x01(\tR\x03url\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\xd6\x01\n" +
+	"\rSessionTotals\x12\x16\n" +
+	"\x06opened\x18\x01 \x01(\x03R\x06opened\x12\x16\n" +
+	"\x06closed\x18\x02 \x01(\x03R\x06closed\x12%\n" +
+	"\x0eclose_failures\x18\x03 \x01(\x03R\rcloseFailures\x12\x14\n" +
+	"\x05acked\x18\x04 \x01(\x03R\x05acked\x12\x16\n" +
+	"\x06failed\x18\x05 \x01(\x03R\x06failed\x12\x12\n" +
+	"\x04left\x18\x06 \x01(\x03R\x04left\x12\x12\n" +
+	"\x04idle\x18\a \x01(\x03R\x04idle\x12\x18\n" +
+	"\aaborted\x18\b \x01(\x03R\aaborted\"\x96\x04\n" +
+	"\n" +
+	"SessionRow\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x12\n" +
+	"\x04kind\x18\x04 \x01(\rR\x04kind\x12\x14\n" +
+	"\x05group\x18\x05 \x01(\tR\x05group\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\rR\x05state\x12\x1a\n" +
+	"\bimplicit\x18\a \x01(\bR\bimplicit\x12\x16\n" +
+	"\x06reused\x18\b \x01(\bR\x06reused\x12\x16\n" +
+	"\x06engine\x18\t \x01(\tR\x06engine\x12\x1f\n" +
+	"\vengine_lost\x18\n" +
+	" \x01(\bR\n" +
+	"engineLost\x12!\n" +
+	"\fidle_timeout\x18\v \x01(\x03R\vidleTimeout\x12\x1b\n" +
+	"\topened_at\x18\f \x01(\x03R\bopenedAt\x12\x1b\n" +
+	"\tactive_at\x18\r \x01(\x03R\bactiveAt\x12 \n" +
+	"\flast_turn_at\x18\x0e \x01(\x03R\n" +
+	"lastTurnAt\x12\x14\n" +
+	"\x05turns\x18\x0f \x01(\x03R\x05turns\x12\x1c\n" +
+	"\tfootprint\x18\x10 \x01(\x03R\tfootprint\x12\x16\n" +
+	"\x06served\x18\x11 \x03(\tR\x06served\x12/\n" +
+	"\abinding\x18\x12 \x01(\v2\x15.fsmpb.SessionBindingR\abinding\x12)\n" +
+	"\x05close\x18\x13 \x01(\v2\x13.fsmpb.SessionCloseR\x05close\"i\n" +
+	"\x0eSessionBinding\x12\x16\n" +
+	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x17\n" +
+	"\adp_rank\x18\x02 \x01(\x05R\x06dpRank\x12\x10\n" +
+	"\x03ttl\x18\x03 \x01(\x03R\x03ttl\x12\x14\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\"\xd3\x02\n" +
+	"\fSessionClose\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\rR\x04mode\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05since\x18\x03 \x01(\x03R\x05since\x12\x14\n" +
+	"\x05phase\x18\x04 \x01(\rR\x05phase\x12\x1f\n" +
+	"\vphase_until\x18\x05 \x01(\x03R\n" +
+	"phaseUntil\x12#\n" +
+	"\rabort_timeout\x18\x06 \x01(\x03R\fabortTimeout\x12%\n" +
+	"\x0eclose_deadline\x18\a \x01(\x03R\rcloseDeadline\x12\x1f\n" +
+	"\vserved_only\x18\b \x01(\bR\n" +
+	"servedOnly\x12\x14\n" +
+	"\x05acked\x18\t \x01(\x03R\x05acked\x12\x16\n" +
+	"\x06failed\x18\n" +
+	" \x01(\x03R\x06failed\x12\x12\n" +
+	"\x04left\x18\v \x01(\x03R\x04left\x12\x1b\n" +
+	"\tforget_at\x18\f \x01(\x03R\bforgetAt\"\x95\x02\n" +
+	"\x10SessionTicketRow\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
+	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x18\n" +
+	"\asession\x18\x04 \x01(\x04R\asession\x12\x18\n" +
+	"\awaiting\x18\x05 \x01(\bR\awaiting\x12\x10\n" +
+	"\x03rid\x18\x06 \x01(\tR\x03rid\x12\x16\n" +
+	"\x06holder\x18\a \x01(\tR\x06holder\x12\x14\n" +
+	"\x05since\x18\b \x01(\x03R\x05since\x12\x1a\n" +
+	"\bbypassed\x18\t \x01(\bR\bbypassed\x12\x14\n" +
+	"\x05until\x18\n" +
+	" \x01(\x03R\x05until\x12\x1d\n" +
+	"\n" +
+	"abort_sent\x18\v \x01(\bR\tabortSent\"R\n" +
+	"\aOwedRow\x12\x18\n" +
+	"\asession\x18\x01 \x01(\x04R\asession\x12-\n" +
+	"\tcreditors\x18\x02 \x03(\v2\x0f.fsmpb.CreditorR\tcreditors\"6\n" +
+	"\bCreditor\x12\x16\n" +
+	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x12\n" +
+	"\x04debt\x18\x02 \x01(\rR\x04debt\"\xe9\x01\n" +
+	"\x06PinRow\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x18\n" +
+	"\asession\x18\x04 \x01(\x04R\asession\x12\x16\n" +
+	"\x06engine\x18\x05 \x01(\tR\x06engine\x12\x16\n" +
+	"\x06tokens\x18\x06 \x01(\x03R\x06tokens\x12\x14\n" +
+	"\x05since\x18\a \x01(\x03R\x05since\x12\x14\n" +
+	"\x05until\x18\b \x01(\x03R\x05until\x12\x12\n" +
+	"\x04held\x18\t \x03(\tR\x04held\x12\x1f\n" +
+	"\vledger_only\x18\n" +
+	" \x03(\tR\n" +
+	"ledgerOnly\"\xc7\x04\n" +
 	"\x05Event\x12\x1f\n" +
 	"\vledger_time\x18\x01 \x01(\x03R\n" +
 	"ledgerTime\x12\x1b\n" +
@@ -3344,7 +5177,10 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\bpriority\x18\x10 \x01(\x05R\bpriority\x12\x1a\n" +
 	"\bdeadline\x18\x11 \x01(\x03R\bdeadline\x12\x16\n" +
 	"\x06detail\x18\x12 \x01(\tR\x06detail\x12#\n" +
-	"\rwaiting_after\x18\x13 \x01(\x03R\fwaitingAfterB\x12Z\x10kvgate/fsm/fsmpbb\x06proto3"
+	"\rwaiting_after\x18\x13 \x01(\x03R\fwaitingAfter\x12\x18\n" +
+	"\aengines\x18\x14 \x03(\tR\aengines\x12\x10\n" +
+	"\x03pin\x18\x15 \x01(\tR\x03pin\x12\x1b\n" +
+	"\tin_flight\x18\x16 \x01(\x03R\binFlightB\x12Z\x10kvgate/fsm/fsmpbb\x06proto3"
 
 var (
 	file_fsmpb_fsm_proto_rawDescOnce sync.Once
@@ -3358,40 +5194,61 @@ func file_fsmpb_fsm_proto_rawDescGZIP() []byte {
 	return file_fsmpb_fsm_proto_rawDescData
 }
 
-var file_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_fsmpb_fsm_proto_goTypes = []any{
-	(*Batch)(nil),          // 0: fsmpb.Batch
-	(*Op)(nil),             // 1: fsmpb.Op
-	(*Acquire)(nil),        // 2: fsmpb.Acquire
-	(*Release)(nil),        // 3: fsmpb.Release
-	(*Usage)(nil),          // 4: fsmpb.Usage
-	(*Renew)(nil),          // 5: fsmpb.Renew
-	(*LeaseRef)(nil),       // 6: fsmpb.LeaseRef
-	(*Cancel)(nil),         // 7: fsmpb.Cancel
-	(*Detach)(nil),         // 8: fsmpb.Detach
-	(*ReclaimHolder)(nil),  // 9: fsmpb.ReclaimHolder
-	(*Reconcile)(nil),      // 10: fsmpb.Reconcile
-	(*Engine)(nil),         // 11: fsmpb.Engine
-	(*UpdateSettings)(nil), // 12: fsmpb.UpdateSettings
-	(*Settings)(nil),       // 13: fsmpb.Settings
-	(*StringList)(nil),     // 14: fsmpb.StringList
-	(*DeletePool)(nil),     // 15: fsmpb.DeletePool
-	(*DrainStep)(nil),      // 16: fsmpb.DrainStep
-	(*Tick)(nil),           // 17: fsmpb.Tick
-	(*NewTerm)(nil),        // 18: fsmpb.NewTerm
-	(*TrimJournal)(nil),    // 19: fsmpb.TrimJournal
-	(*SetCluster)(nil),     // 20: fsmpb.SetCluster
-	(*MetaRow)(nil),        // 21: fsmpb.MetaRow
-	(*PoolRow)(nil),        // 22: fsmpb.PoolRow
-	(*CapacityRow)(nil),    // 23: fsmpb.CapacityRow
-	(*CountersRow)(nil),    // 24: fsmpb.CountersRow
-	(*Counters)(nil),       // 25: fsmpb.Counters
-	(*LeaseRow)(nil),       // 26: fsmpb.LeaseRow
-	(*WaiterRow)(nil),      // 27: fsmpb.WaiterRow
-	(*MarkRow)(nil),        // 28: fsmpb.MarkRow
-	(*HolderRow)(nil),      // 29: fsmpb.HolderRow
-	(*Event)(nil),          // 30: fsmpb.Event
-	nil,                    // 31: fsmpb.CountersRow.AnswerEntry
+	(*Batch)(nil),            // 0: fsmpb.Batch
+	(*Op)(nil),               // 1: fsmpb.Op
+	(*Acquire)(nil),          // 2: fsmpb.Acquire
+	(*Release)(nil),          // 3: fsmpb.Release
+	(*Usage)(nil),            // 4: fsmpb.Usage
+	(*Renew)(nil),            // 5: fsmpb.Renew
+	(*LeaseRef)(nil),         // 6: fsmpb.LeaseRef
+	(*Cancel)(nil),           // 7: fsmpb.Cancel
+	(*Detach)(nil),           // 8: fsmpb.Detach
+	(*ReclaimHolder)(nil),    // 9: fsmpb.ReclaimHolder
+	(*Reconcile)(nil),        // 10: fsmpb.Reconcile
+	(*Engine)(nil),           // 11: fsmpb.Engine
+	(*UpdateSettings)(nil),   // 12: fsmpb.UpdateSettings
+	(*Settings)(nil),         // 13: fsmpb.Settings
+	(*StringList)(nil),       // 14: fsmpb.StringList
+	(*DeletePool)(nil),       // 15: fsmpb.DeletePool
+	(*DrainStep)(nil),        // 16: fsmpb.DrainStep
+	(*Tick)(nil),             // 17: fsmpb.Tick
+	(*NewTerm)(nil),          // 18: fsmpb.NewTerm
+	(*TrimJournal)(nil),      // 19: fsmpb.TrimJournal
+	(*SetCluster)(nil),       // 20: fsmpb.SetCluster
+	(*OpenSession)(nil),      // 21: fsmpb.OpenSession
+	(*TouchSession)(nil),     // 22: fsmpb.TouchSession
+	(*BindSession)(nil),      // 23: fsmpb.BindSession
+	(*CloseSession)(nil),     // 24: fsmpb.CloseSession
+	(*CloseGroup)(nil),       // 25: fsmpb.CloseGroup
+	(*ReportCloses)(nil),     // 26: fsmpb.ReportCloses
+	(*CloseReport)(nil),      // 27: fsmpb.CloseReport
+	(*Pin)(nil),              // 28: fsmpb.Pin
+	(*ReportPin)(nil),        // 29: fsmpb.ReportPin
+	(*Unpin)(nil),            // 30: fsmpb.Unpin
+	(*MetaRow)(nil),          // 31: fsmpb.MetaRow
+	(*PoolRow)(nil),          // 32: fsmpb.PoolRow
+	(*CapacityRow)(nil),      // 33: fsmpb.CapacityRow
+	(*CountersRow)(nil),      // 34: fsmpb.CountersRow
+	(*Counters)(nil),         // 35: fsmpb.Counters
+	(*LeaseRow)(nil),         // 36: fsmpb.LeaseRow
+	(*WaiterRow)(nil),        // 37: fsmpb.WaiterRow
+	(*MarkRow)(nil),          // 38: fsmpb.MarkRow
+	(*HolderRow)(nil),        // 39: fsmpb.HolderRow
+	(*SessionMetaRow)(nil),   // 40: fsmpb.SessionMetaRow
+	(*SessionPoolRow)(nil),   // 41: fsmpb.SessionPoolRow
+	(*SessionEngine)(nil),    // 42: fsmpb.SessionEngine
+	(*SessionTotals)(nil),    // 43: fsmpb.SessionTotals
+	(*SessionRow)(nil),       // 44: fsmpb.SessionRow
+	(*SessionBinding)(nil),   // 45: fsmpb.SessionBinding
+	(*SessionClose)(nil),     // 46: fsmpb.SessionClose
+	(*SessionTicketRow)(nil), // 47: fsmpb.SessionTicketRow
+	(*OwedRow)(nil),          // 48: fsmpb.OwedRow
+	(*Creditor)(nil),         // 49: fsmpb.Creditor
+	(*PinRow)(nil),           // 50: fsmpb.PinRow
+	(*Event)(nil),            // 51: fsmpb.Event
+	nil,                      // 52: fsmpb.CountersRow.AnswerEntry
 }
 var file_fsmpb_fsm_proto_depIdxs = []int32{
 	1,  // 0: fsmpb.Batch.ops:type_name -> fsmpb.Op
@@ -3414,16 +5271,22 @@ var file_fsmpb_fsm_proto_depIdxs = []int32{
 	11, // 17: fsmpb.Reconcile.engines:type_name -> fsmpb.Engine
 	13, // 18: fsmpb.UpdateSettings.patch:type_name -> fsmpb.Settings
 	14, // 19: fsmpb.Settings.engine_urls:type_name -> fsmpb.StringList
-	13, // 20: fsmpb.PoolRow.settings:type_name -> fsmpb.Settings
-	11, // 21: fsmpb.CapacityRow.engines:type_name -> fsmpb.Engine
-	25, // 22: fsmpb.CountersRow.total:type_name -> fsmpb.Counters
-	25, // 23: fsmpb.CountersRow.drained:type_name -> fsmpb.Counters
-	31, // 24: fsmpb.CountersRow.answer:type_name -> fsmpb.CountersRow.AnswerEntry
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	27, // 20: fsmpb.ReportCloses.reports:type_name -> fsmpb.CloseReport
+	13, // 21: fsmpb.PoolRow.settings:type_name -> fsmpb.Settings
+	11, // 22: fsmpb.CapacityRow.engines:type_name -> fsmpb.Engine
+	35, // 23: fsmpb.CountersRow.total:type_name -> fsmpb.Counters
+	35, // 24: fsmpb.CountersRow.drained:type_name -> fsmpb.Counters
+	52, // 25: fsmpb.CountersRow.answer:type_name -> fsmpb.CountersRow.AnswerEntry
+	42, // 26: fsmpb.SessionPoolRow.engines:type_name -> fsmpb.SessionEngine
+	43, // 27: fsmpb.SessionPoolRow.totals:type_name -> fsmpb.SessionTotals
+	45, // 28: fsmpb.SessionRow.binding:type_name -> fsmpb.SessionBinding
+	46, // 29: fsmpb.SessionRow.close:type_name -> fsmpb.SessionClose
+	49, // 30: fsmpb.OwedRow.creditors:type_name -> fsmpb.Creditor
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_fsmpb_fsm_proto_init() }
@@ -3457,7 +5320,7 @@ func file_fsmpb_fsm_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsmpb_fsm_proto_rawDesc), len(file_fsmpb_fsm_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

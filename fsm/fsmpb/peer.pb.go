@@ -123,6 +123,9 @@ type Result struct {
 	//	*Result_Settings
 	//	*Result_Metrics
 	//	*Result_Text
+	//	*Result_Session
+	//	*Result_Pin
+	//	*Result_Count
 	Value         isResult_Value `protobuf_oneof:"value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -235,6 +238,33 @@ func (x *Result) GetText() string {
 	return ""
 }
 
+func (x *Result) GetSession() *SessionView {
+	if x != nil {
+		if x, ok := x.Value.(*Result_Session); ok {
+			return x.Session
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetPin() *PinView {
+	if x != nil {
+		if x, ok := x.Value.(*Result_Pin); ok {
+			return x.Pin
+		}
+	}
+	return nil
+}
+
+func (x *Result) GetCount() int64 {
+	if x != nil {
+		if x, ok := x.Value.(*Result_Count); ok {
+			return x.Count
+		}
+	}
+	return 0
+}
+
 type isResult_Value interface {
 	isResult_Value()
 }
@@ -267,6 +297,18 @@ type Result_Text struct {
 	Text string `protobuf:"bytes,8,opt,name=text,proto3,oneof"`
 }
 
+type Result_Session struct {
+	Session *SessionView `protobuf:"bytes,9,opt,name=session,proto3,oneof"`
+}
+
+type Result_Pin struct {
+	Pin *PinView `protobuf:"bytes,10,opt,name=pin,proto3,oneof"`
+}
+
+type Result_Count struct {
+	Count int64 `protobuf:"varint,11,opt,name=count,proto3,oneof"`
+}
+
 func (*Result_Decision) isResult_Value() {}
 
 func (*Result_Flag) isResult_Value() {}
@@ -280,6 +322,12 @@ func (*Result_Settings) isResult_Value() {}
 func (*Result_Metrics) isResult_Value() {}
 
 func (*Result_Text) isResult_Value() {}
+
+func (*Result_Session) isResult_Value() {}
+
+func (*Result_Pin) isResult_Value() {}
+
+func (*Result_Count) isResult_Value() {}
 
 // Failure is an error by its name.
 type Failure struct {
@@ -373,6 +421,8 @@ type Decision struct {
 	Waited        int64                  `protobuf:"varint,11,opt,name=waited,proto3" json:"waited,omitempty"`
 	ExpiresIn     int64                  `protobuf:"varint,12,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	Warnings      []string               `protobuf:"bytes,13,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Binding       *Binding               `protobuf:"bytes,14,opt,name=binding,proto3" json:"binding,omitempty"`
+	SessionReused bool                   `protobuf:"varint,15,opt,name=session_reused,json=sessionReused,proto3" json:"session_reused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -498,6 +548,72 @@ func (x *Decision) GetWarnings() []string {
 	return nil
 }
 
+func (x *Decision) GetBinding() *Binding {
+	if x != nil {
+		return x.Binding
+	}
+	return nil
+}
+
+func (x *Decision) GetSessionReused() bool {
+	if x != nil {
+		return x.SessionReused
+	}
+	return false
+}
+
+type Binding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Engine        string                 `protobuf:"bytes,1,opt,name=engine,proto3" json:"engine,omitempty"`
+	DpRank        int32                  `protobuf:"varint,2,opt,name=dp_rank,json=dpRank,proto3" json:"dp_rank,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Binding) Reset() {
+	*x = Binding{}
+	mi := &file_fsmpb_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Binding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Binding) ProtoMessage() {}
+
+func (x *Binding) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Binding.ProtoReflect.Descriptor instead.
+func (*Binding) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Binding) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *Binding) GetDpRank() int32 {
+	if x != nil {
+		return x.DpRank
+	}
+	return 0
+}
+
 type Renewals struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Leases        []*Renewal             `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
@@ -507,7 +623,7 @@ type Renewals struct {
 
 func (x *Renewals) Reset() {
 	*x = Renewals{}
-	mi := &file_fsmpb_peer_proto_msgTypes[5]
+	mi := &file_fsmpb_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -519,7 +635,7 @@ func (x *Renewals) String() string {
 func (*Renewals) ProtoMessage() {}
 
 func (x *Renewals) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[5]
+	mi := &file_fsmpb_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -532,7 +648,7 @@ func (x *Renewals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewals.ProtoReflect.Descriptor instead.
 func (*Renewals) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{5}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Renewals) GetLeases() []*Renewal {
@@ -552,7 +668,7 @@ type Renewal struct {
 
 func (x *Renewal) Reset() {
 	*x = Renewal{}
-	mi := &file_fsmpb_peer_proto_msgTypes[6]
+	mi := &file_fsmpb_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +680,7 @@ func (x *Renewal) String() string {
 func (*Renewal) ProtoMessage() {}
 
 func (x *Renewal) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[6]
+	mi := &file_fsmpb_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +693,7 @@ func (x *Renewal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewal.ProtoReflect.Descriptor instead.
 func (*Renewal) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{6}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Renewal) GetOk() bool {
@@ -594,6 +710,175 @@ func (x *Renewal) GetExpiresIn() int64 {
 	return 0
 }
 
+// SessionView and PinView are what a command on a session answers.
+type SessionView struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Row           *SessionRow            `protobuf:"bytes,1,opt,name=row,proto3" json:"row,omitempty"`
+	Tickets       []*SessionTicketRow    `protobuf:"bytes,2,rep,name=tickets,proto3" json:"tickets,omitempty"`
+	Owed          []*Creditor            `protobuf:"bytes,3,rep,name=owed,proto3" json:"owed,omitempty"`
+	Pins          []*PinView             `protobuf:"bytes,4,rep,name=pins,proto3" json:"pins,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionView) Reset() {
+	*x = SessionView{}
+	mi := &file_fsmpb_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionView) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionView) ProtoMessage() {}
+
+func (x *SessionView) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionView.ProtoReflect.Descriptor instead.
+func (*SessionView) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SessionView) GetRow() *SessionRow {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+func (x *SessionView) GetTickets() []*SessionTicketRow {
+	if x != nil {
+		return x.Tickets
+	}
+	return nil
+}
+
+func (x *SessionView) GetOwed() []*Creditor {
+	if x != nil {
+		return x.Owed
+	}
+	return nil
+}
+
+func (x *SessionView) GetPins() []*PinView {
+	if x != nil {
+		return x.Pins
+	}
+	return nil
+}
+
+type PinView struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Engine        string                 `protobuf:"bytes,2,opt,name=engine,proto3" json:"engine,omitempty"`
+	Session       string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	Tokens        int64                  `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	ExpiresIn     int64                  `protobuf:"varint,5,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
+	LedgerOnly    bool                   `protobuf:"varint,6,opt,name=ledger_only,json=ledgerOnly,proto3" json:"ledger_only,omitempty"`
+	Held          []string               `protobuf:"bytes,7,rep,name=held,proto3" json:"held,omitempty"`
+	Refused       []string               `protobuf:"bytes,8,rep,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinView) Reset() {
+	*x = PinView{}
+	mi := &file_fsmpb_peer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinView) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinView) ProtoMessage() {}
+
+func (x *PinView) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinView.ProtoReflect.Descriptor instead.
+func (*PinView) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PinView) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PinView) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *PinView) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *PinView) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *PinView) GetExpiresIn() int64 {
+	if x != nil {
+		return x.ExpiresIn
+	}
+	return 0
+}
+
+func (x *PinView) GetLedgerOnly() bool {
+	if x != nil {
+		return x.LedgerOnly
+	}
+	return false
+}
+
+func (x *PinView) GetHeld() []string {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *PinView) GetRefused() []string {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
 type Metrics struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Values        map[string]float64     `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
@@ -603,7 +888,7 @@ type Metrics struct {
 
 func (x *Metrics) Reset() {
 	*x = Metrics{}
-	mi := &file_fsmpb_peer_proto_msgTypes[7]
+	mi := &file_fsmpb_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +900,7 @@ func (x *Metrics) String() string {
 func (*Metrics) ProtoMessage() {}
 
 func (x *Metrics) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[7]
+	mi := &file_fsmpb_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +913,7 @@ func (x *Metrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metrics.ProtoReflect.Descriptor instead.
 func (*Metrics) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{7}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Metrics) GetValues() map[string]float64 {
@@ -646,7 +931,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[8]
+	mi := &file_fsmpb_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +943,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[8]
+	mi := &file_fsmpb_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +956,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{8}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{11}
 }
 
 type ReadIndexResponse struct {
@@ -683,7 +968,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[9]
+	mi := &file_fsmpb_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +980,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[9]
+	mi := &file_fsmpb_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +993,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{9}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -727,7 +1012,7 @@ type BeatRequest struct {
 
 func (x *BeatRequest) Reset() {
 	*x = BeatRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[10]
+	mi := &file_fsmpb_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +1024,7 @@ func (x *BeatRequest) String() string {
 func (*BeatRequest) ProtoMessage() {}
 
 func (x *BeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[10]
+	mi := &file_fsmpb_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +1037,7 @@ func (x *BeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatRequest.ProtoReflect.Descriptor instead.
 func (*BeatRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{10}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BeatRequest) GetHolder() string {
@@ -773,7 +1058,7 @@ type BeatResponse struct {
 
 func (x *BeatResponse) Reset() {
 	*x = BeatResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[11]
+	mi := &file_fsmpb_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +1070,7 @@ func (x *BeatResponse) String() string {
 func (*BeatResponse) ProtoMessage() {}
 
 func (x *BeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[11]
+	mi := &file_fsmpb_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +1083,7 @@ func (x *BeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatResponse.ProtoReflect.Descriptor instead.
 func (*BeatResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{11}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BeatResponse) GetTtl() int64 {
@@ -830,7 +1115,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[12]
+	mi := &file_fsmpb_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +1127,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[12]
+	mi := &file_fsmpb_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +1140,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{12}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{15}
 }
 
 type DescribeResponse struct {
@@ -878,7 +1163,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[13]
+	mi := &file_fsmpb_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -890,7 +1175,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[13]
+	mi := &file_fsmpb_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -903,7 +1188,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{13}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DescribeResponse) GetNodeId() string {
@@ -975,7 +1260,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[14]
+	mi := &file_fsmpb_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1272,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[14]
+	mi := &file_fsmpb_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1285,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{14}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JoinRequest) GetNodeId() string {
@@ -1040,7 +1325,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[15]
+	mi := &file_fsmpb_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1337,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[15]
+	mi := &file_fsmpb_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1350,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{15}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JoinResponse) GetClusterId() string {
@@ -1089,7 +1374,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[16]
+	mi := &file_fsmpb_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1386,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[16]
+	mi := &file_fsmpb_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1399,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{16}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ChangeRequest) GetKind() isChangeRequest_Kind {
@@ -1183,7 +1468,7 @@ type AddNode struct {
 
 func (x *AddNode) Reset() {
 	*x = AddNode{}
-	mi := &file_fsmpb_peer_proto_msgTypes[17]
+	mi := &file_fsmpb_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1480,7 @@ func (x *AddNode) String() string {
 func (*AddNode) ProtoMessage() {}
 
 func (x *AddNode) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[17]
+	mi := &file_fsmpb_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1493,7 @@ func (x *AddNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNode.ProtoReflect.Descriptor instead.
 func (*AddNode) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{17}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AddNode) GetNodeId() string {
@@ -1234,7 +1519,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_fsmpb_peer_proto_msgTypes[18]
+	mi := &file_fsmpb_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1531,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[18]
+	mi := &file_fsmpb_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1544,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{18}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RemoveNode) GetNodeId() string {
@@ -1279,7 +1564,7 @@ type TransferLeadership struct {
 
 func (x *TransferLeadership) Reset() {
 	*x = TransferLeadership{}
-	mi := &file_fsmpb_peer_proto_msgTypes[19]
+	mi := &file_fsmpb_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1576,7 @@ func (x *TransferLeadership) String() string {
 func (*TransferLeadership) ProtoMessage() {}
 
 func (x *TransferLeadership) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[19]
+	mi := &file_fsmpb_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1589,7 @@ func (x *TransferLeadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadership.ProtoReflect.Descriptor instead.
 func (*TransferLeadership) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{19}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TransferLeadership) GetNodeId() string {
@@ -1323,7 +1608,7 @@ type ChangeResponse struct {
 
 func (x *ChangeResponse) Reset() {
 	*x = ChangeResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[20]
+	mi := &file_fsmpb_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1620,7 @@ func (x *ChangeResponse) String() string {
 func (*ChangeResponse) ProtoMessage() {}
 
 func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[20]
+	mi := &file_fsmpb_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1633,7 @@ func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
 func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{20}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ChangeResponse) GetError() *Failure {
@@ -1369,7 +1654,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[21]
+	mi := &file_fsmpb_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1666,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[21]
+	mi := &file_fsmpb_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1679,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{21}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *EventsRequest) GetFromIndex() uint64 {
@@ -1424,7 +1709,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[22]
+	mi := &file_fsmpb_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1721,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[22]
+	mi := &file_fsmpb_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1734,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{22}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EventsResponse) GetEntries() []*EntryEvents {
@@ -1483,7 +1768,7 @@ type EntryEvents struct {
 
 func (x *EntryEvents) Reset() {
 	*x = EntryEvents{}
-	mi := &file_fsmpb_peer_proto_msgTypes[23]
+	mi := &file_fsmpb_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1780,7 @@ func (x *EntryEvents) String() string {
 func (*EntryEvents) ProtoMessage() {}
 
 func (x *EntryEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[23]
+	mi := &file_fsmpb_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1793,7 @@ func (x *EntryEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntryEvents.ProtoReflect.Descriptor instead.
 func (*EntryEvents) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{23}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EntryEvents) GetIndex() uint64 {
@@ -1525,6 +1810,216 @@ func (x *EntryEvents) GetEvents() [][]byte {
 	return nil
 }
 
+type OwedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Sessions      []string               `protobuf:"bytes,2,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwedRequest) Reset() {
+	*x = OwedRequest{}
+	mi := &file_fsmpb_peer_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwedRequest) ProtoMessage() {}
+
+func (x *OwedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwedRequest.ProtoReflect.Descriptor instead.
+func (*OwedRequest) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *OwedRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *OwedRequest) GetSessions() []string {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+type OwedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each session of the request, in its order.
+	Sessions      []*OwedList `protobuf:"bytes,1,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwedResponse) Reset() {
+	*x = OwedResponse{}
+	mi := &file_fsmpb_peer_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwedResponse) ProtoMessage() {}
+
+func (x *OwedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwedResponse.ProtoReflect.Descriptor instead.
+func (*OwedResponse) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *OwedResponse) GetSessions() []*OwedList {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+type OwedList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Engines       []*OwedEngine          `protobuf:"bytes,1,rep,name=engines,proto3" json:"engines,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwedList) Reset() {
+	*x = OwedList{}
+	mi := &file_fsmpb_peer_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwedList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwedList) ProtoMessage() {}
+
+func (x *OwedList) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwedList.ProtoReflect.Descriptor instead.
+func (*OwedList) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *OwedList) GetEngines() []*OwedEngine {
+	if x != nil {
+		return x.Engines
+	}
+	return nil
+}
+
+// OwedEngine is one engine that has not acknowledged a close.
+type OwedEngine struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Engine        string                 `protobuf:"bytes,1,opt,name=engine,proto3" json:"engine,omitempty"`
+	Attempts      int64                  `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	LastError     string                 `protobuf:"bytes,3,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	NextTry       int64                  `protobuf:"varint,4,opt,name=next_try,json=nextTry,proto3" json:"next_try,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwedEngine) Reset() {
+	*x = OwedEngine{}
+	mi := &file_fsmpb_peer_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwedEngine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwedEngine) ProtoMessage() {}
+
+func (x *OwedEngine) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwedEngine.ProtoReflect.Descriptor instead.
+func (*OwedEngine) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *OwedEngine) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *OwedEngine) GetAttempts() int64 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *OwedEngine) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *OwedEngine) GetNextTry() int64 {
+	if x != nil {
+		return x.NextTry
+	}
+	return 0
+}
+
 var File_fsmpb_peer_proto protoreflect.FileDescriptor
 
 const file_fsmpb_peer_proto_rawDesc = "" +
@@ -1534,7 +2029,7 @@ const file_fsmpb_peer_proto_rawDesc = "" +
 	"\x02op\x18\x01 \x01(\v2\t.fsmpb.OpR\x02op\"3\n" +
 	"\n" +
 	"DoResponse\x12%\n" +
-	"\x06result\x18\x01 \x01(\v2\r.fsmpb.ResultR\x06result\"\xb6\x02\n" +
+	"\x06result\x18\x01 \x01(\v2\r.fsmpb.ResultR\x06result\"\xa2\x03\n" +
 	"\x06Result\x12$\n" +
 	"\x05error\x18\x01 \x01(\v2\x0e.fsmpb.FailureR\x05error\x12-\n" +
 	"\bdecision\x18\x02 \x01(\v2\x0f.fsmpb.DecisionH\x00R\bdecision\x12\x14\n" +
@@ -1543,14 +2038,18 @@ const file_fsmpb_peer_proto_rawDesc = "" +
 	"\x06cancel\x18\x05 \x01(\rH\x00R\x06cancel\x12-\n" +
 	"\bsettings\x18\x06 \x01(\v2\x0f.fsmpb.SettingsH\x00R\bsettings\x12*\n" +
 	"\ametrics\x18\a \x01(\v2\x0e.fsmpb.MetricsH\x00R\ametrics\x12\x14\n" +
-	"\x04text\x18\b \x01(\tH\x00R\x04textB\a\n" +
+	"\x04text\x18\b \x01(\tH\x00R\x04text\x12.\n" +
+	"\asession\x18\t \x01(\v2\x12.fsmpb.SessionViewH\x00R\asession\x12\"\n" +
+	"\x03pin\x18\n" +
+	" \x01(\v2\x0e.fsmpb.PinViewH\x00R\x03pin\x12\x16\n" +
+	"\x05count\x18\v \x01(\x03H\x00R\x05countB\a\n" +
 	"\x05value\"}\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
 	"\x05field\x18\x03 \x01(\tR\x05field\x12\x14\n" +
 	"\x05value\x18\x04 \x01(\tR\x05value\x12\x18\n" +
-	"\aallowed\x18\x05 \x01(\tR\aallowed\"\xbf\x02\n" +
+	"\aallowed\x18\x05 \x01(\tR\aallowed\"\x90\x03\n" +
 	"\bDecision\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x16\n" +
@@ -1566,13 +2065,34 @@ const file_fsmpb_peer_proto_rawDesc = "" +
 	"\x06waited\x18\v \x01(\x03R\x06waited\x12\x1d\n" +
 	"\n" +
 	"expires_in\x18\f \x01(\x03R\texpiresIn\x12\x1a\n" +
-	"\bwarnings\x18\r \x03(\tR\bwarnings\"2\n" +
+	"\bwarnings\x18\r \x03(\tR\bwarnings\x12(\n" +
+	"\abinding\x18\x0e \x01(\v2\x0e.fsmpb.BindingR\abinding\x12%\n" +
+	"\x0esession_reused\x18\x0f \x01(\bR\rsessionReused\":\n" +
+	"\aBinding\x12\x16\n" +
+	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x17\n" +
+	"\adp_rank\x18\x02 \x01(\x05R\x06dpRank\"2\n" +
 	"\bRenewals\x12&\n" +
 	"\x06leases\x18\x01 \x03(\v2\x0e.fsmpb.RenewalR\x06leases\"8\n" +
 	"\aRenewal\x12\x0e\n" +
 	"\x02ok\x18\x01 \x01(\bR\x02ok\x12\x1d\n" +
 	"\n" +
-	"expires_in\x18\x02 \x01(\x03R\texpiresIn\"x\n" +
+	"expires_in\x18\x02 \x01(\x03R\texpiresIn\"\xae\x01\n" +
+	"\vSessionView\x12#\n" +
+	"\x03row\x18\x01 \x01(\v2\x11.fsmpb.SessionRowR\x03row\x121\n" +
+	"\atickets\x18\x02 \x03(\v2\x17.fsmpb.SessionTicketRowR\atickets\x12#\n" +
+	"\x04owed\x18\x03 \x03(\v2\x0f.fsmpb.CreditorR\x04owed\x12\"\n" +
+	"\x04pins\x18\x04 \x03(\v2\x0e.fsmpb.PinViewR\x04pins\"\xd1\x01\n" +
+	"\aPinView\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06engine\x18\x02 \x01(\tR\x06engine\x12\x18\n" +
+	"\asession\x18\x03 \x01(\tR\asession\x12\x16\n" +
+	"\x06tokens\x18\x04 \x01(\x03R\x06tokens\x12\x1d\n" +
+	"\n" +
+	"expires_in\x18\x05 \x01(\x03R\texpiresIn\x12\x1f\n" +
+	"\vledger_only\x18\x06 \x01(\bR\n" +
+	"ledgerOnly\x12\x12\n" +
+	"\x04held\x18\a \x03(\tR\x04held\x12\x18\n" +
+	"\arefused\x18\b \x03(\tR\arefused\"x\n" +
 	"\aMetrics\x122\n" +
 	"\x06values\x18\x01 \x03(\v2\x1a.fsmpb.Metrics.ValuesEntryR\x06values\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
@@ -1634,14 +2154,29 @@ const file_fsmpb_peer_proto_rawDesc = "" +
 	"first_kept\x18\x03 \x01(\x04R\tfirstKept\";\n" +
 	"\vEntryEvents\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x16\n" +
-	"\x06events\x18\x02 \x03(\fR\x06events2\x85\x03\n" +
+	"\x06events\x18\x02 \x03(\fR\x06events\"=\n" +
+	"\vOwedRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1a\n" +
+	"\bsessions\x18\x02 \x03(\tR\bsessions\";\n" +
+	"\fOwedResponse\x12+\n" +
+	"\bsessions\x18\x01 \x03(\v2\x0f.fsmpb.OwedListR\bsessions\"7\n" +
+	"\bOwedList\x12+\n" +
+	"\aengines\x18\x01 \x03(\v2\x11.fsmpb.OwedEngineR\aengines\"z\n" +
+	"\n" +
+	"OwedEngine\x12\x16\n" +
+	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x1a\n" +
+	"\battempts\x18\x02 \x01(\x03R\battempts\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\x03 \x01(\tR\tlastError\x12\x19\n" +
+	"\bnext_try\x18\x04 \x01(\x03R\anextTry2\xb6\x03\n" +
 	"\vPeerService\x12)\n" +
 	"\x02Do\x12\x10.fsmpb.DoRequest\x1a\x11.fsmpb.DoResponse\x12>\n" +
 	"\tReadIndex\x12\x17.fsmpb.ReadIndexRequest\x1a\x18.fsmpb.ReadIndexResponse\x12/\n" +
 	"\x04Beat\x12\x12.fsmpb.BeatRequest\x1a\x13.fsmpb.BeatResponse\x12;\n" +
 	"\bDescribe\x12\x16.fsmpb.DescribeRequest\x1a\x17.fsmpb.DescribeResponse\x125\n" +
 	"\x06Events\x12\x14.fsmpb.EventsRequest\x1a\x15.fsmpb.EventsResponse\x12/\n" +
-	"\x04Join\x12\x12.fsmpb.JoinRequest\x1a\x13.fsmpb.JoinResponse\x125\n" +
+	"\x04Join\x12\x12.fsmpb.JoinRequest\x1a\x13.fsmpb.JoinResponse\x12/\n" +
+	"\x04Owed\x12\x12.fsmpb.OwedRequest\x1a\x13.fsmpb.OwedResponse\x125\n" +
 	"\x06Change\x12\x14.fsmpb.ChangeRequest\x1a\x15.fsmpb.ChangeResponseB\x12Z\x10kvgate/fsm/fsmpbb\x06proto3"
 
 var (
@@ -1656,70 +2191,91 @@ func file_fsmpb_peer_proto_rawDescGZIP() []byte {
 	return file_fsmpb_peer_proto_rawDescData
 }
 
-var file_fsmpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_fsmpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_fsmpb_peer_proto_goTypes = []any{
 	(*DoRequest)(nil),          // 0: fsmpb.DoRequest
 	(*DoResponse)(nil),         // 1: fsmpb.DoResponse
 	(*Result)(nil),             // 2: fsmpb.Result
 	(*Failure)(nil),            // 3: fsmpb.Failure
 	(*Decision)(nil),           // 4: fsmpb.Decision
-	(*Renewals)(nil),           // 5: fsmpb.Renewals
-	(*Renewal)(nil),            // 6: fsmpb.Renewal
-	(*Metrics)(nil),            // 7: fsmpb.Metrics
-	(*ReadIndexRequest)(nil),   // 8: fsmpb.ReadIndexRequest
-	(*ReadIndexResponse)(nil),  // 9: fsmpb.ReadIndexResponse
-	(*BeatRequest)(nil),        // 10: fsmpb.BeatRequest
-	(*BeatResponse)(nil),       // 11: fsmpb.BeatResponse
-	(*DescribeRequest)(nil),    // 12: fsmpb.DescribeRequest
-	(*DescribeResponse)(nil),   // 13: fsmpb.DescribeResponse
-	(*JoinRequest)(nil),        // 14: fsmpb.JoinRequest
-	(*JoinResponse)(nil),       // 15: fsmpb.JoinResponse
-	(*ChangeRequest)(nil),      // 16: fsmpb.ChangeRequest
-	(*AddNode)(nil),            // 17: fsmpb.AddNode
-	(*RemoveNode)(nil),         // 18: fsmpb.RemoveNode
-	(*TransferLeadership)(nil), // 19: fsmpb.TransferLeadership
-	(*ChangeResponse)(nil),     // 20: fsmpb.ChangeResponse
-	(*EventsRequest)(nil),      // 21: fsmpb.EventsRequest
-	(*EventsResponse)(nil),     // 22: fsmpb.EventsResponse
-	(*EntryEvents)(nil),        // 23: fsmpb.EntryEvents
-	nil,                        // 24: fsmpb.Metrics.ValuesEntry
-	(*Op)(nil),                 // 25: fsmpb.Op
-	(*Settings)(nil),           // 26: fsmpb.Settings
+	(*Binding)(nil),            // 5: fsmpb.Binding
+	(*Renewals)(nil),           // 6: fsmpb.Renewals
+	(*Renewal)(nil),            // 7: fsmpb.Renewal
+	(*SessionView)(nil),        // 8: fsmpb.SessionView
+	(*PinView)(nil),            // 9: fsmpb.PinView
+	(*Metrics)(nil),            // 10: fsmpb.Metrics
+	(*ReadIndexRequest)(nil),   // 11: fsmpb.ReadIndexRequest
+	(*ReadIndexResponse)(nil),  // 12: fsmpb.ReadIndexResponse
+	(*BeatRequest)(nil),        // 13: fsmpb.BeatRequest
+	(*BeatResponse)(nil),       // 14: fsmpb.BeatResponse
+	(*DescribeRequest)(nil),    // 15: fsmpb.DescribeRequest
+	(*DescribeResponse)(nil),   // 16: fsmpb.DescribeResponse
+	(*JoinRequest)(nil),        // 17: fsmpb.JoinRequest
+	(*JoinResponse)(nil),       // 18: fsmpb.JoinResponse
+	(*ChangeRequest)(nil),      // 19: fsmpb.ChangeRequest
+	(*AddNode)(nil),            // 20: fsmpb.AddNode
+	(*RemoveNode)(nil),         // 21: fsmpb.RemoveNode
+	(*TransferLeadership)(nil), // 22: fsmpb.TransferLeadership
+	(*ChangeResponse)(nil),     // 23: fsmpb.ChangeResponse
+	(*EventsRequest)(nil),      // 24: fsmpb.EventsRequest
+	(*EventsResponse)(nil),     // 25: fsmpb.EventsResponse
+	(*EntryEvents)(nil),        // 26: fsmpb.EntryEvents
+	(*OwedRequest)(nil),        // 27: fsmpb.OwedRequest
+	(*OwedResponse)(nil),       // 28: fsmpb.OwedResponse
+	(*OwedList)(nil),           // 29: fsmpb.OwedList
+	(*OwedEngine)(nil),         // 30: fsmpb.OwedEngine
+	nil,                        // 31: fsmpb.Metrics.ValuesEntry
+	(*Op)(nil),                 // 32: fsmpb.Op
+	(*Settings)(nil),           // 33: fsmpb.Settings
+	(*SessionRow)(nil),         // 34: fsmpb.SessionRow
+	(*SessionTicketRow)(nil),   // 35: fsmpb.SessionTicketRow
+	(*Creditor)(nil),           // 36: fsmpb.Creditor
 }
 var file_fsmpb_peer_proto_depIdxs = []int32{
-	25, // 0: fsmpb.DoRequest.op:type_name -> fsmpb.Op
+	32, // 0: fsmpb.DoRequest.op:type_name -> fsmpb.Op
 	2,  // 1: fsmpb.DoResponse.result:type_name -> fsmpb.Result
 	3,  // 2: fsmpb.Result.error:type_name -> fsmpb.Failure
 	4,  // 3: fsmpb.Result.decision:type_name -> fsmpb.Decision
-	5,  // 4: fsmpb.Result.renewals:type_name -> fsmpb.Renewals
-	26, // 5: fsmpb.Result.settings:type_name -> fsmpb.Settings
-	7,  // 6: fsmpb.Result.metrics:type_name -> fsmpb.Metrics
-	6,  // 7: fsmpb.Renewals.leases:type_name -> fsmpb.Renewal
-	24, // 8: fsmpb.Metrics.values:type_name -> fsmpb.Metrics.ValuesEntry
-	17, // 9: fsmpb.ChangeRequest.add:type_name -> fsmpb.AddNode
-	18, // 10: fsmpb.ChangeRequest.remove:type_name -> fsmpb.RemoveNode
-	19, // 11: fsmpb.ChangeRequest.transfer:type_name -> fsmpb.TransferLeadership
-	3,  // 12: fsmpb.ChangeResponse.error:type_name -> fsmpb.Failure
-	23, // 13: fsmpb.EventsResponse.entries:type_name -> fsmpb.EntryEvents
-	0,  // 14: fsmpb.PeerService.Do:input_type -> fsmpb.DoRequest
-	8,  // 15: fsmpb.PeerService.ReadIndex:input_type -> fsmpb.ReadIndexRequest
-	10, // 16: fsmpb.PeerService.Beat:input_type -> fsmpb.BeatRequest
-	12, // 17: fsmpb.PeerService.Describe:input_type -> fsmpb.DescribeRequest
-	21, // 18: fsmpb.PeerService.Events:input_type -> fsmpb.EventsRequest
-	14, // 19: fsmpb.PeerService.Join:input_type -> fsmpb.JoinRequest
-	16, // 20: fsmpb.PeerService.Change:input_type -> fsmpb.ChangeRequest
-	1,  // 21: fsmpb.PeerService.Do:output_type -> fsmpb.DoResponse
-	9,  // 22: fsmpb.PeerService.ReadIndex:output_type -> fsmpb.ReadIndexResponse
-	11, // 23: fsmpb.PeerService.Beat:output_type -> fsmpb.BeatResponse
-	13, // 24: fsmpb.PeerService.Describe:output_type -> fsmpb.DescribeResponse
-	22, // 25: fsmpb.PeerService.Events:output_type -> fsmpb.EventsResponse
-	15, // 26: fsmpb.PeerService.Join:output_type -> fsmpb.JoinResponse
-	20, // 27: fsmpb.PeerService.Change:output_type -> fsmpb.ChangeResponse
-	21, // [21:28] is the sub-list for method output_type
-	14, // [14:21] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	6,  // 4: fsmpb.Result.renewals:type_name -> fsmpb.Renewals
+	33, // 5: fsmpb.Result.settings:type_name -> fsmpb.Settings
+	10, // 6: fsmpb.Result.metrics:type_name -> fsmpb.Metrics
+	8,  // 7: fsmpb.Result.session:type_name -> fsmpb.SessionView
+	9,  // 8: fsmpb.Result.pin:type_name -> fsmpb.PinView
+	5,  // 9: fsmpb.Decision.binding:type_name -> fsmpb.Binding
+	7,  // 10: fsmpb.Renewals.leases:type_name -> fsmpb.Renewal
+	34, // 11: fsmpb.SessionView.row:type_name -> fsmpb.SessionRow
+	35, // 12: fsmpb.SessionView.tickets:type_name -> fsmpb.SessionTicketRow
+	36, // 13: fsmpb.SessionView.owed:type_name -> fsmpb.Creditor
+	9,  // 14: fsmpb.SessionView.pins:type_name -> fsmpb.PinView
+	31, // 15: fsmpb.Metrics.values:type_name -> fsmpb.Metrics.ValuesEntry
+	20, // 16: fsmpb.ChangeRequest.add:type_name -> fsmpb.AddNode
+	21, // 17: fsmpb.ChangeRequest.remove:type_name -> fsmpb.RemoveNode
+	22, // 18: fsmpb.ChangeRequest.transfer:type_name -> fsmpb.TransferLeadership
+	3,  // 19: fsmpb.ChangeResponse.error:type_name -> fsmpb.Failure
+	26, // 20: fsmpb.EventsResponse.entries:type_name -> fsmpb.EntryEvents
+	29, // 21: fsmpb.OwedResponse.sessions:type_name -> fsmpb.OwedList
+	30, // 22: fsmpb.OwedList.engines:type_name -> fsmpb.OwedEngine
+	0,  // 23: fsmpb.PeerService.Do:input_type -> fsmpb.DoRequest
+	11, // 24: fsmpb.PeerService.ReadIndex:input_type -> fsmpb.ReadIndexRequest
+	13, // 25: fsmpb.PeerService.Beat:input_type -> fsmpb.BeatRequest
+	15, // 26: fsmpb.PeerService.Describe:input_type -> fsmpb.DescribeRequest
+	24, // 27: fsmpb.PeerService.Events:input_type -> fsmpb.EventsRequest
+	17, // 28: fsmpb.PeerService.Join:input_type -> fsmpb.JoinRequest
+	27, // 29: fsmpb.PeerService.Owed:input_type -> fsmpb.OwedRequest
+	19, // 30: fsmpb.PeerService.Change:input_type -> fsmpb.ChangeRequest
+	1,  // 31: fsmpb.PeerService.Do:output_type -> fsmpb.DoResponse
+	12, // 32: fsmpb.PeerService.ReadIndex:output_type -> fsmpb.ReadIndexResponse
+	14, // 33: fsmpb.PeerService.Beat:output_type -> fsmpb.BeatResponse
+	16, // 34: fsmpb.PeerService.Describe:output_type -> fsmpb.DescribeResponse
+	25, // 35: fsmpb.PeerService.Events:output_type -> fsmpb.EventsResponse
+	18, // 36: fsmpb.PeerService.Join:output_type -> fsmpb.JoinResponse
+	28, // 37: fsmpb.PeerService.Owed:output_type -> fsmpb.OwedResponse
+	23, // 38: fsmpb.PeerService.Change:output_type -> fsmpb.ChangeResponse
+	31, // [31:39] is the sub-list for method output_type
+	23, // [23:31] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_fsmpb_peer_proto_init() }
@@ -1736,8 +2292,11 @@ func file_fsmpb_peer_proto_init() {
 		(*Result_Settings)(nil),
 		(*Result_Metrics)(nil),
 		(*Result_Text)(nil),
+		(*Result_Session)(nil),
+		(*Result_Pin)(nil),
+		(*Result_Count)(nil),
 	}
-	file_fsmpb_peer_proto_msgTypes[16].OneofWrappers = []any{
+	file_fsmpb_peer_proto_msgTypes[19].OneofWrappers = []any{
 		(*ChangeRequest_Add)(nil),
 		(*ChangeRequest_Remove)(nil),
 		(*ChangeRequest_Transfer)(nil),
@@ -1748,7 +2307,7 @@ func file_fsmpb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsmpb_peer_proto_rawDesc), len(file_fsmpb_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

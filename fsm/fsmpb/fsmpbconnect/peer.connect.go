@@ -46,6 +46,8 @@ const (
 	PeerServiceEventsProcedure = "/fsmpb.PeerService/Events"
 	// PeerServiceJoinProcedure is the fully-qualified name of the PeerService's Join RPC.
 	PeerServiceJoinProcedure = "/fsmpb.PeerService/Join"
+	// PeerServiceOwedProcedure is the fully-qualified name of the PeerService's Owed RPC.
+	PeerServiceOwedProcedure = "/fsmpb.PeerService/Owed"
 	// PeerServiceChangeProcedure is the fully-qualified name of the PeerService's Change RPC.
 	PeerServiceChangeProcedure = "/fsmpb.PeerService/Change"
 )
@@ -64,6 +66,8 @@ type PeerServiceClient interface {
 	Events(context.Context, *connect.Request[fsmpb.EventsRequest]) (*connect.Response[fsmpb.EventsResponse], error)
 	// Join asks to be added to the cluster.
 	Join(context.Context, *connect.Request[fsmpb.JoinRequest]) (*connect.Response[fsmpb.JoinResponse], error)
+	// Owed says what the leader knows of the closes that engines still owe. A node that does not lead refuses.
+	Owed(context.Context, *connect.Request[fsmpb.OwedRequest]) (*connect.Response[fsmpb.OwedResponse], error)
 	// Change changes the membership, or who leads. A node that does not lead refuses; it never forwards.
 	Change(context.Context, *connect.Request[fsmpb.ChangeRequest]) (*connect.Response[fsmpb.ChangeResponse], error)
 }
@@ -115,6 +119,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(peerServiceMethods.ByName("Join")),
 			connect.WithClientOptions(opts...),
 		),
+		owed: connect.NewClient[fsmpb.OwedRequest, fsmpb.OwedResponse](
+			httpClient,
+			baseURL+PeerServiceOwedProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("Owed")),
+			connect.WithClientOptions(opts...),
+		),
 		change: connect.NewClient[fsmpb.ChangeRequest, fsmpb.ChangeResponse](
 			httpClient,
 			baseURL+PeerServiceChangeProcedure,
@@ -132,6 +142,7 @@ type peerServiceClient struct {
 	describe  *connect.Client[fsmpb.DescribeRequest, fsmpb.DescribeResponse]
 	events    *connect.Client[fsmpb.EventsRequest, fsmpb.EventsResponse]
 	join      *connect.Client[fsmpb.JoinRequest, fsmpb.JoinResponse]
+	owed      *connect.Client[fsmpb.OwedRequest, fsmpb.OwedResponse]
 	change    *connect.Client[fsmpb.ChangeRequest, fsmpb.ChangeResponse]
 }
 
@@ -165,6 +176,11 @@ func (c *peerServiceClient) Join(ctx context.Context, req *connect.Request[fsmpb
 	return c.join.CallUnary(ctx, req)
 }
 
+// Owed calls fsmpb.PeerService.Owed.
+func (c *peerServiceClient) Owed(ctx context.Context, req *connect.Request[fsmpb.OwedRequest]) (*connect.Response[fsmpb.OwedResponse], error) {
+	return c.owed.CallUnary(ctx, req)
+}
+
 // Change calls fsmpb.PeerService.Change.
 func (c *peerServiceClient) Change(ctx context.Context, req *connect.Request[fsmpb.ChangeRequest]) (*connect.Response[fsmpb.ChangeResponse], error) {
 	return c.change.CallUnary(ctx, req)
@@ -184,6 +200,8 @@ type PeerServiceHandler interface {
 	Events(context.Context, *connect.Request[fsmpb.EventsRequest]) (*connect.Response[fsmpb.EventsResponse], error)
 	// Join asks to be added to the cluster.
 	Join(context.Context, *connect.Request[fsmpb.JoinRequest]) (*connect.Response[fsmpb.JoinResponse], error)
+	// Owed says what the leader knows of the closes that engines still owe. A node that does not lead refuses.
+	Owed(context.Context, *connect.Request[fsmpb.OwedRequest]) (*connect.Response[fsmpb.OwedResponse], error)
 	// Change changes the membership, or who leads. A node that does not lead refuses; it never forwards.
 	Change(context.Context, *connect.Request[fsmpb.ChangeRequest]) (*connect.Response[fsmpb.ChangeResponse], error)
 }
@@ -231,6 +249,12 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(peerServiceMethods.ByName("Join")),
 		connect.WithHandlerOptions(opts...),
 	)
+	peerServiceOwedHandler := connect.NewUnaryHandler(
+		PeerServiceOwedProcedure,
+		svc.Owed,
+		connect.WithSchema(peerServiceMethods.ByName("Owed")),
+		connect.WithHandlerOptions(opts...),
+	)
 	peerServiceChangeHandler := connect.NewUnaryHandler(
 		PeerServiceChangeProcedure,
 		svc.Change,
@@ -251,6 +275,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 			peerServiceEventsHandler.ServeHTTP(w, r)
 		case PeerServiceJoinProcedure:
 			peerServiceJoinHandler.ServeHTTP(w, r)
+		case PeerServiceOwedProcedure:
+			peerServiceOwedHandler.ServeHTTP(w, r)
 		case PeerServiceChangeProcedure:
 			peerServiceChangeHandler.ServeHTTP(w, r)
 		default:
@@ -284,6 +310,10 @@ func (UnimplementedPeerServiceHandler) Events(context.Context, *connect.Request[
 
 func (UnimplementedPeerServiceHandler) Join(context.Context, *connect.Request[fsmpb.JoinRequest]) (*connect.Response[fsmpb.JoinResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fsmpb.PeerService.Join is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) Owed(context.Context, *connect.Request[fsmpb.OwedRequest]) (*connect.Response[fsmpb.OwedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fsmpb.PeerService.Owed is not implemented"))
 }
 
 func (UnimplementedPeerServiceHandler) Change(context.Context, *connect.Request[fsmpb.ChangeRequest]) (*connect.Response[fsmpb.ChangeResponse], error) {
