@@ -16,6 +16,7 @@ import (
 	"kvgate/fsm"
 	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/kvgate/v1/kvgatev1connect"
 )
 
 // WarningUntracked starts the warning on an answer that the ledger knows nothing of: the coordinator
@@ -27,6 +28,8 @@ const WarningUnknownPool = "unknown_pool"
 
 // admissionService serves kvgate.v1.AdmissionService.
 type admissionService struct {
+	kvgatev1connect.UnimplementedAdmissionServiceHandler
+
 	tickets AdmissionBackend
 	status  func() fsm.Status
 	holders HolderBackend

@@ -51,7 +51,7 @@ func (r *running) as(token, method, body string) answer {
 func TestWhoMayCallWhat(t *testing.T) {
 	clients, readers, ticket, admins := "client admin", "observer admin", "client observer admin", "admin"
 	table := map[string]string{
-		"Acquire": clients, "Release": clients, "Renew": clients, "Cancel": clients, "Heartbeat": clients,
+		"Acquire": clients, "Release": clients, "Renew": clients, "Cancel": clients, "Heartbeat": clients, "Exchange": clients, "Submit": clients, "AwaitGrants": clients,
 		"GetTicket": ticket,
 		"GetBudget": readers, "ListLeases": readers, "ListWaiters": readers, "ListEngines": readers, "ListPools": readers,
 		"ReadJournal": readers, "GetStatus": readers, "GetSettings": readers,

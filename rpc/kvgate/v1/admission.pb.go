@@ -820,6 +820,739 @@ func (x *HeartbeatResponse) GetWaiters() int64 {
 	return 0
 }
 
+// ExchangeRequest is one operation, and perhaps further ones behind it.
+type ExchangeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller's number, repeated in the answer. Best unique within the stream; not checked. Numbers say
+	// nothing about the order.
+	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Exactly one. Each is checked and answered as its unary call is.
+	//
+	// Types that are valid to be assigned to Op:
+	//
+	//	*ExchangeRequest_Acquire
+	//	*ExchangeRequest_Release
+	//	*ExchangeRequest_Cancel
+	//	*ExchangeRequest_Renew
+	//	*ExchangeRequest_Heartbeat
+	Op isExchangeRequest_Op `protobuf_oneof:"op"`
+	// Exchange only: further operations after this one, in order, at most 1023, without more of their own.
+	// One message with many operations costs a fraction of many messages. A stream that has sent any gets
+	// its answers put together likewise: see ExchangeResponse.more. In Submit it must be empty.
+	More          []*ExchangeRequest `protobuf:"bytes,7,rep,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExchangeRequest) Reset() {
+	*x = ExchangeRequest{}
+	mi := &file_kvgate_v1_admission_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExchangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExchangeRequest) ProtoMessage() {}
+
+func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_admission_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
+func (*ExchangeRequest) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_admission_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ExchangeRequest) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *ExchangeRequest) GetOp() isExchangeRequest_Op {
+	if x != nil {
+		return x.Op
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetAcquire() *AcquireRequest {
+	if x != nil {
+		if x, ok := x.Op.(*ExchangeRequest_Acquire); ok {
+			return x.Acquire
+		}
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetRelease() *ReleaseRequest {
+	if x != nil {
+		if x, ok := x.Op.(*ExchangeRequest_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetCancel() *CancelRequest {
+	if x != nil {
+		if x, ok := x.Op.(*ExchangeRequest_Cancel); ok {
+			return x.Cancel
+		}
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetRenew() *RenewRequest {
+	if x != nil {
+		if x, ok := x.Op.(*ExchangeRequest_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetHeartbeat() *HeartbeatRequest {
+	if x != nil {
+		if x, ok := x.Op.(*ExchangeRequest_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetMore() []*ExchangeRequest {
+	if x != nil {
+		return x.More
+	}
+	return nil
+}
+
+type isExchangeRequest_Op interface {
+	isExchangeRequest_Op()
+}
+
+type ExchangeRequest_Acquire struct {
+	Acquire *AcquireRequest `protobuf:"bytes,2,opt,name=acquire,proto3,oneof"`
+}
+
+type ExchangeRequest_Release struct {
+	Release *ReleaseRequest `protobuf:"bytes,3,opt,name=release,proto3,oneof"`
+}
+
+type ExchangeRequest_Cancel struct {
+	Cancel *CancelRequest `protobuf:"bytes,4,opt,name=cancel,proto3,oneof"`
+}
+
+type ExchangeRequest_Renew struct {
+	Renew *RenewRequest `protobuf:"bytes,5,opt,name=renew,proto3,oneof"`
+}
+
+type ExchangeRequest_Heartbeat struct {
+	// Keeps the holder. It does not go through the log and has no place in the order.
+	Heartbeat *HeartbeatRequest `protobuf:"bytes,6,opt,name=heartbeat,proto3,oneof"`
+}
+
+func (*ExchangeRequest_Acquire) isExchangeRequest_Op() {}
+
+func (*ExchangeRequest_Release) isExchangeRequest_Op() {}
+
+func (*ExchangeRequest_Cancel) isExchangeRequest_Op() {}
+
+func (*ExchangeRequest_Renew) isExchangeRequest_Op() {}
+
+func (*ExchangeRequest_Heartbeat) isExchangeRequest_Op() {}
+
+// ExchangeResponse is the answer to one operation, and perhaps those to others.
+type ExchangeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// That of the operation.
+	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Of the same kind as the operation, or an error.
+	//
+	// Types that are valid to be assigned to Result:
+	//
+	//	*ExchangeResponse_Acquire
+	//	*ExchangeResponse_Release
+	//	*ExchangeResponse_Cancel
+	//	*ExchangeResponse_Renew
+	//	*ExchangeResponse_Heartbeat
+	//	*ExchangeResponse_Error
+	Result isExchangeResponse_Result `protobuf_oneof:"result"`
+	// Exchange only, and only on a stream on which the caller used ExchangeRequest.more: answers to other
+	// operations, without more of their own.
+	More          []*ExchangeResponse `protobuf:"bytes,8,rep,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExchangeResponse) Reset() {
+	*x = ExchangeResponse{}
+	mi := &file_kvgate_v1_admission_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExchangeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExchangeResponse) ProtoMessage() {}
+
+func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_admission_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
+func (*ExchangeResponse) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_admission_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ExchangeResponse) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *ExchangeResponse) GetResult() isExchangeResponse_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetAcquire() *AcquireResponse {
+	if x != nil {
+		if x, ok := x.Result.(*ExchangeResponse_Acquire); ok {
+			return x.Acquire
+		}
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetRelease() *ReleaseResponse {
+	if x != nil {
+		if x, ok := x.Result.(*ExchangeResponse_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetCancel() *CancelResponse {
+	if x != nil {
+		if x, ok := x.Result.(*ExchangeResponse_Cancel); ok {
+			return x.Cancel
+		}
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetRenew() *RenewResponse {
+	if x != nil {
+		if x, ok := x.Result.(*ExchangeResponse_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetHeartbeat() *HeartbeatResponse {
+	if x != nil {
+		if x, ok := x.Result.(*ExchangeResponse_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetError() *OpError {
+	if x != nil {
+		if x, ok := x.Result.(*ExchangeResponse_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetMore() []*ExchangeResponse {
+	if x != nil {
+		return x.More
+	}
+	return nil
+}
+
+type isExchangeResponse_Result interface {
+	isExchangeResponse_Result()
+}
+
+type ExchangeResponse_Acquire struct {
+	Acquire *AcquireResponse `protobuf:"bytes,2,opt,name=acquire,proto3,oneof"`
+}
+
+type ExchangeResponse_Release struct {
+	Release *ReleaseResponse `protobuf:"bytes,3,opt,name=release,proto3,oneof"`
+}
+
+type ExchangeResponse_Cancel struct {
+	Cancel *CancelResponse `protobuf:"bytes,4,opt,name=cancel,proto3,oneof"`
+}
+
+type ExchangeResponse_Renew struct {
+	Renew *RenewResponse `protobuf:"bytes,5,opt,name=renew,proto3,oneof"`
+}
+
+type ExchangeResponse_Heartbeat struct {
+	Heartbeat *HeartbeatResponse `protobuf:"bytes,6,opt,name=heartbeat,proto3,oneof"`
+}
+
+type ExchangeResponse_Error struct {
+	Error *OpError `protobuf:"bytes,7,opt,name=error,proto3,oneof"`
+}
+
+func (*ExchangeResponse_Acquire) isExchangeResponse_Result() {}
+
+func (*ExchangeResponse_Release) isExchangeResponse_Result() {}
+
+func (*ExchangeResponse_Cancel) isExchangeResponse_Result() {}
+
+func (*ExchangeResponse_Renew) isExchangeResponse_Result() {}
+
+func (*ExchangeResponse_Heartbeat) isExchangeResponse_Result() {}
+
+func (*ExchangeResponse_Error) isExchangeResponse_Result() {}
+
+// OpError says why one operation failed, as the error of the unary call would. Acquires fail only for
+// what the caller did wrong or a full queue: trouble of the coordinator is answered with
+// ACTION_BYPASS, REASON_DEGRADED. Other operations answer unavailable then.
+type OpError struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Code of the Connect protocol in lower case: "invalid_argument", "not_found", "failed_precondition",
+	// "resource_exhausted", "permission_denied", "unavailable", "deadline_exceeded", "canceled",
+	// "internal", ...
+	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
+	// For people.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// The typed detail.
+	Info          *ErrorInfo `protobuf:"bytes,3,opt,name=info,proto3" json:"info,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpError) Reset() {
+	*x = OpError{}
+	mi := &file_kvgate_v1_admission_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpError) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpError) ProtoMessage() {}
+
+func (x *OpError) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_admission_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpError.ProtoReflect.Descriptor instead.
+func (*OpError) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_admission_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *OpError) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *OpError) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *OpError) GetInfo() *ErrorInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+type SubmitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose waiters these are. An operation that leaves its own holderId empty gets it; another one is
+	// refused for that operation.
+	HolderId string `protobuf:"bytes,1,opt,name=holder_id,json=holderId,proto3" json:"holder_id,omitempty"`
+	// 1 to 1024. Rules of the operations are checked one by one: a bad one answers its own error.
+	Ops           []*ExchangeRequest `protobuf:"bytes,2,rep,name=ops,proto3" json:"ops,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitRequest) Reset() {
+	*x = SubmitRequest{}
+	mi := &file_kvgate_v1_admission_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitRequest) ProtoMessage() {}
+
+func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_admission_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
+func (*SubmitRequest) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_admission_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SubmitRequest) GetHolderId() string {
+	if x != nil {
+		return x.HolderId
+	}
+	return ""
+}
+
+func (x *SubmitRequest) GetOps() []*ExchangeRequest {
+	if x != nil {
+		return x.Ops
+	}
+	return nil
+}
+
+type SubmitResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One per op, in the order of ops.
+	Results       []*ExchangeResponse `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitResponse) Reset() {
+	*x = SubmitResponse{}
+	mi := &file_kvgate_v1_admission_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitResponse) ProtoMessage() {}
+
+func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_admission_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
+func (*SubmitResponse) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_admission_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SubmitResponse) GetResults() []*ExchangeResponse {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+type AwaitGrantsRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	HolderId string                 `protobuf:"bytes,1,opt,name=holder_id,json=holderId,proto3" json:"holder_id,omitempty"`
+	// That of the previous answer, which it acknowledges; empty at the start.
+	Cursor string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// Longest wait: 0s answers at once, unset means 30s, at most 60s.
+	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitGrantsRequest) Reset() {
+	*x = AwaitGrantsRequest{}
+	mi := &file_kvgate_v1_admission_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitGrantsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitGrantsRequest) ProtoMessage() {}
+
+func (x *AwaitGrantsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_admission_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitGrantsRequest.ProtoReflect.Descriptor instead.
+func (*AwaitGrantsRequest) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_admission_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *AwaitGrantsRequest) GetHolderId() string {
+	if x != nil {
+		return x.HolderId
+	}
+	return ""
+}
+
+func (x *AwaitGrantsRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *AwaitGrantsRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+type AwaitGrantsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order they were made.
+	Decisions []*WaiterDecision `protobuf:"bytes,1,rep,name=decisions,proto3" json:"decisions,omitempty"`
+	// For the next call.
+	Cursor string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// The cursor of the request was unknown here: submit again what still waits.
+	Reset_ bool `protobuf:"varint,3,opt,name=reset,proto3" json:"reset,omitempty"`
+	// Number of this holder's tickets that still wait through this node.
+	Waiting       int64 `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitGrantsResponse) Reset() {
+	*x = AwaitGrantsResponse{}
+	mi := &file_kvgate_v1_admission_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitGrantsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitGrantsResponse) ProtoMessage() {}
+
+func (x *AwaitGrantsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_admission_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitGrantsResponse.ProtoReflect.Descriptor instead.
+func (*AwaitGrantsResponse) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_admission_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *AwaitGrantsResponse) GetDecisions() []*WaiterDecision {
+	if x != nil {
+		return x.Decisions
+	}
+	return nil
+}
+
+func (x *AwaitGrantsResponse) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *AwaitGrantsResponse) GetReset_() bool {
+	if x != nil {
+		return x.Reset_
+	}
+	return false
+}
+
+func (x *AwaitGrantsResponse) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+// WaiterDecision is what was decided on a ticket that Submit answered with ACTION_WAIT.
+type WaiterDecision struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Pool     string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	TicketId string                 `protobuf:"bytes,2,opt,name=ticket_id,json=ticketId,proto3" json:"ticket_id,omitempty"`
+	// That of the operation; of the newest one when the ticket was submitted more than once.
+	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Types that are valid to be assigned to Result:
+	//
+	//	*WaiterDecision_Acquire
+	//	*WaiterDecision_Error
+	Result        isWaiterDecision_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaiterDecision) Reset() {
+	*x = WaiterDecision{}
+	mi := &file_kvgate_v1_admission_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaiterDecision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaiterDecision) ProtoMessage() {}
+
+func (x *WaiterDecision) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_admission_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaiterDecision.ProtoReflect.Descriptor instead.
+func (*WaiterDecision) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_admission_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *WaiterDecision) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *WaiterDecision) GetTicketId() string {
+	if x != nil {
+		return x.TicketId
+	}
+	return ""
+}
+
+func (x *WaiterDecision) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *WaiterDecision) GetResult() isWaiterDecision_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *WaiterDecision) GetAcquire() *AcquireResponse {
+	if x != nil {
+		if x, ok := x.Result.(*WaiterDecision_Acquire); ok {
+			return x.Acquire
+		}
+	}
+	return nil
+}
+
+func (x *WaiterDecision) GetError() *OpError {
+	if x != nil {
+		if x, ok := x.Result.(*WaiterDecision_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
+type isWaiterDecision_Result interface {
+	isWaiterDecision_Result()
+}
+
+type WaiterDecision_Acquire struct {
+	Acquire *AcquireResponse `protobuf:"bytes,4,opt,name=acquire,proto3,oneof"`
+}
+
+type WaiterDecision_Error struct {
+	Error *OpError `protobuf:"bytes,5,opt,name=error,proto3,oneof"`
+}
+
+func (*WaiterDecision_Acquire) isWaiterDecision_Result() {}
+
+func (*WaiterDecision_Error) isWaiterDecision_Result() {}
+
 var File_kvgate_v1_admission_proto protoreflect.FileDescriptor
 
 const file_kvgate_v1_admission_proto_rawDesc = "" +
@@ -893,13 +1626,61 @@ const file_kvgate_v1_admission_proto_rawDesc = "" +
 	"\x11HeartbeatResponse\x12+\n" +
 	"\x03ttl\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x16\n" +
 	"\x06leases\x18\x02 \x01(\x03R\x06leases\x12\x18\n" +
-	"\awaiters\x18\x03 \x01(\x03R\awaiters2\xd9\x02\n" +
+	"\awaiters\x18\x03 \x01(\x03R\awaiters\"\xe9\x02\n" +
+	"\x0fExchangeRequest\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x125\n" +
+	"\aacquire\x18\x02 \x01(\v2\x19.kvgate.v1.AcquireRequestH\x00R\aacquire\x125\n" +
+	"\arelease\x18\x03 \x01(\v2\x19.kvgate.v1.ReleaseRequestH\x00R\arelease\x122\n" +
+	"\x06cancel\x18\x04 \x01(\v2\x18.kvgate.v1.CancelRequestH\x00R\x06cancel\x12/\n" +
+	"\x05renew\x18\x05 \x01(\v2\x17.kvgate.v1.RenewRequestH\x00R\x05renew\x12;\n" +
+	"\theartbeat\x18\x06 \x01(\v2\x1b.kvgate.v1.HeartbeatRequestH\x00R\theartbeat\x12.\n" +
+	"\x04more\x18\a \x03(\v2\x1a.kvgate.v1.ExchangeRequestR\x04moreB\x04\n" +
+	"\x02op\"\xa0\x03\n" +
+	"\x10ExchangeResponse\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x126\n" +
+	"\aacquire\x18\x02 \x01(\v2\x1a.kvgate.v1.AcquireResponseH\x00R\aacquire\x126\n" +
+	"\arelease\x18\x03 \x01(\v2\x1a.kvgate.v1.ReleaseResponseH\x00R\arelease\x123\n" +
+	"\x06cancel\x18\x04 \x01(\v2\x19.kvgate.v1.CancelResponseH\x00R\x06cancel\x120\n" +
+	"\x05renew\x18\x05 \x01(\v2\x18.kvgate.v1.RenewResponseH\x00R\x05renew\x12<\n" +
+	"\theartbeat\x18\x06 \x01(\v2\x1c.kvgate.v1.HeartbeatResponseH\x00R\theartbeat\x12*\n" +
+	"\x05error\x18\a \x01(\v2\x12.kvgate.v1.OpErrorH\x00R\x05error\x12/\n" +
+	"\x04more\x18\b \x03(\v2\x1b.kvgate.v1.ExchangeResponseR\x04moreB\b\n" +
+	"\x06result\"a\n" +
+	"\aOpError\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12(\n" +
+	"\x04info\x18\x03 \x01(\v2\x14.kvgate.v1.ErrorInfoR\x04info\"\x82\x01\n" +
+	"\rSubmitRequest\x121\n" +
+	"\tholder_id\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x022\b^\\P{C}*$R\bholderId\x12>\n" +
+	"\x03ops\x18\x02 \x03(\v2\x1a.kvgate.v1.ExchangeRequestB\x10\xbaH\r\x92\x01\n" +
+	"\b\x01\x10\x80\b\"\x03\xd8\x01\x03R\x03ops\"G\n" +
+	"\x0eSubmitResponse\x125\n" +
+	"\aresults\x18\x01 \x03(\v2\x1b.kvgate.v1.ExchangeResponseR\aresults\"\xab\x01\n" +
+	"\x12AwaitGrantsRequest\x121\n" +
+	"\tholder_id\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x022\b^\\P{C}*$R\bholderId\x12\x1f\n" +
+	"\x06cursor\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x06cursor\x12A\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\f\xbaH\t\xaa\x01\x06\"\x02\b<2\x00R\atimeout\"\x96\x01\n" +
+	"\x13AwaitGrantsResponse\x127\n" +
+	"\tdecisions\x18\x01 \x03(\v2\x19.kvgate.v1.WaiterDecisionR\tdecisions\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x14\n" +
+	"\x05reset\x18\x03 \x01(\bR\x05reset\x12\x18\n" +
+	"\awaiting\x18\x04 \x01(\x03R\awaiting\"\xc1\x01\n" +
+	"\x0eWaiterDecision\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n" +
+	"\tticket_id\x18\x02 \x01(\tR\bticketId\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x126\n" +
+	"\aacquire\x18\x04 \x01(\v2\x1a.kvgate.v1.AcquireResponseH\x00R\aacquire\x12*\n" +
+	"\x05error\x18\x05 \x01(\v2\x12.kvgate.v1.OpErrorH\x00R\x05errorB\b\n" +
+	"\x06result2\xaf\x04\n" +
 	"\x10AdmissionService\x12@\n" +
 	"\aAcquire\x12\x19.kvgate.v1.AcquireRequest\x1a\x1a.kvgate.v1.AcquireResponse\x12@\n" +
 	"\aRelease\x12\x19.kvgate.v1.ReleaseRequest\x1a\x1a.kvgate.v1.ReleaseResponse\x12:\n" +
 	"\x05Renew\x12\x17.kvgate.v1.RenewRequest\x1a\x18.kvgate.v1.RenewResponse\x12=\n" +
 	"\x06Cancel\x12\x18.kvgate.v1.CancelRequest\x1a\x19.kvgate.v1.CancelResponse\x12F\n" +
-	"\tHeartbeat\x12\x1b.kvgate.v1.HeartbeatRequest\x1a\x1c.kvgate.v1.HeartbeatResponseB\x1fZ\x1dkvgate/rpc/kvgate/v1;kvgatev1b\x06proto3"
+	"\tHeartbeat\x12\x1b.kvgate.v1.HeartbeatRequest\x1a\x1c.kvgate.v1.HeartbeatResponse\x12G\n" +
+	"\bExchange\x12\x1a.kvgate.v1.ExchangeRequest\x1a\x1b.kvgate.v1.ExchangeResponse(\x010\x01\x12=\n" +
+	"\x06Submit\x12\x18.kvgate.v1.SubmitRequest\x1a\x19.kvgate.v1.SubmitResponse\x12L\n" +
+	"\vAwaitGrants\x12\x1d.kvgate.v1.AwaitGrantsRequest\x1a\x1e.kvgate.v1.AwaitGrantsResponseB\x1fZ\x1dkvgate/rpc/kvgate/v1;kvgatev1b\x06proto3"
 
 var (
 	file_kvgate_v1_admission_proto_rawDescOnce sync.Once
@@ -913,7 +1694,7 @@ func file_kvgate_v1_admission_proto_rawDescGZIP() []byte {
 	return file_kvgate_v1_admission_proto_rawDescData
 }
 
-var file_kvgate_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_kvgate_v1_admission_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_kvgate_v1_admission_proto_goTypes = []any{
 	(*AcquireRequest)(nil),      // 0: kvgate.v1.AcquireRequest
 	(*AcquireResponse)(nil),     // 1: kvgate.v1.AcquireResponse
@@ -926,44 +1707,79 @@ var file_kvgate_v1_admission_proto_goTypes = []any{
 	(*CancelResponse)(nil),      // 8: kvgate.v1.CancelResponse
 	(*HeartbeatRequest)(nil),    // 9: kvgate.v1.HeartbeatRequest
 	(*HeartbeatResponse)(nil),   // 10: kvgate.v1.HeartbeatResponse
-	(Mode)(0),                   // 11: kvgate.v1.Mode
-	(*durationpb.Duration)(nil), // 12: google.protobuf.Duration
-	(Action)(0),                 // 13: kvgate.v1.Action
-	(Reason)(0),                 // 14: kvgate.v1.Reason
-	(*Binding)(nil),             // 15: kvgate.v1.Binding
-	(*Usage)(nil),               // 16: kvgate.v1.Usage
-	(CancelState)(0),            // 17: kvgate.v1.CancelState
+	(*ExchangeRequest)(nil),     // 11: kvgate.v1.ExchangeRequest
+	(*ExchangeResponse)(nil),    // 12: kvgate.v1.ExchangeResponse
+	(*OpError)(nil),             // 13: kvgate.v1.OpError
+	(*SubmitRequest)(nil),       // 14: kvgate.v1.SubmitRequest
+	(*SubmitResponse)(nil),      // 15: kvgate.v1.SubmitResponse
+	(*AwaitGrantsRequest)(nil),  // 16: kvgate.v1.AwaitGrantsRequest
+	(*AwaitGrantsResponse)(nil), // 17: kvgate.v1.AwaitGrantsResponse
+	(*WaiterDecision)(nil),      // 18: kvgate.v1.WaiterDecision
+	(Mode)(0),                   // 19: kvgate.v1.Mode
+	(*durationpb.Duration)(nil), // 20: google.protobuf.Duration
+	(Action)(0),                 // 21: kvgate.v1.Action
+	(Reason)(0),                 // 22: kvgate.v1.Reason
+	(*Binding)(nil),             // 23: kvgate.v1.Binding
+	(*Usage)(nil),               // 24: kvgate.v1.Usage
+	(CancelState)(0),            // 25: kvgate.v1.CancelState
+	(*ErrorInfo)(nil),           // 26: kvgate.v1.ErrorInfo
 }
 var file_kvgate_v1_admission_proto_depIdxs = []int32{
-	11, // 0: kvgate.v1.AcquireRequest.mode:type_name -> kvgate.v1.Mode
-	12, // 1: kvgate.v1.AcquireRequest.max_wait:type_name -> google.protobuf.Duration
-	12, // 2: kvgate.v1.AcquireRequest.ttl:type_name -> google.protobuf.Duration
-	13, // 3: kvgate.v1.AcquireResponse.action:type_name -> kvgate.v1.Action
-	14, // 4: kvgate.v1.AcquireResponse.reason:type_name -> kvgate.v1.Reason
-	12, // 5: kvgate.v1.AcquireResponse.waited:type_name -> google.protobuf.Duration
-	12, // 6: kvgate.v1.AcquireResponse.expires_in:type_name -> google.protobuf.Duration
-	15, // 7: kvgate.v1.AcquireResponse.binding:type_name -> kvgate.v1.Binding
-	16, // 8: kvgate.v1.ReleaseRequest.usage:type_name -> kvgate.v1.Usage
-	12, // 9: kvgate.v1.RenewRequest.ttl:type_name -> google.protobuf.Duration
+	19, // 0: kvgate.v1.AcquireRequest.mode:type_name -> kvgate.v1.Mode
+	20, // 1: kvgate.v1.AcquireRequest.max_wait:type_name -> google.protobuf.Duration
+	20, // 2: kvgate.v1.AcquireRequest.ttl:type_name -> google.protobuf.Duration
+	21, // 3: kvgate.v1.AcquireResponse.action:type_name -> kvgate.v1.Action
+	22, // 4: kvgate.v1.AcquireResponse.reason:type_name -> kvgate.v1.Reason
+	20, // 5: kvgate.v1.AcquireResponse.waited:type_name -> google.protobuf.Duration
+	20, // 6: kvgate.v1.AcquireResponse.expires_in:type_name -> google.protobuf.Duration
+	23, // 7: kvgate.v1.AcquireResponse.binding:type_name -> kvgate.v1.Binding
+	24, // 8: kvgate.v1.ReleaseRequest.usage:type_name -> kvgate.v1.Usage
+	20, // 9: kvgate.v1.RenewRequest.ttl:type_name -> google.protobuf.Duration
 	6,  // 10: kvgate.v1.RenewResponse.leases:type_name -> kvgate.v1.RenewedLease
-	12, // 11: kvgate.v1.RenewedLease.expires_in:type_name -> google.protobuf.Duration
-	17, // 12: kvgate.v1.CancelResponse.was:type_name -> kvgate.v1.CancelState
-	12, // 13: kvgate.v1.HeartbeatResponse.ttl:type_name -> google.protobuf.Duration
-	0,  // 14: kvgate.v1.AdmissionService.Acquire:input_type -> kvgate.v1.AcquireRequest
-	2,  // 15: kvgate.v1.AdmissionService.Release:input_type -> kvgate.v1.ReleaseRequest
-	4,  // 16: kvgate.v1.AdmissionService.Renew:input_type -> kvgate.v1.RenewRequest
-	7,  // 17: kvgate.v1.AdmissionService.Cancel:input_type -> kvgate.v1.CancelRequest
-	9,  // 18: kvgate.v1.AdmissionService.Heartbeat:input_type -> kvgate.v1.HeartbeatRequest
-	1,  // 19: kvgate.v1.AdmissionService.Acquire:output_type -> kvgate.v1.AcquireResponse
-	3,  // 20: kvgate.v1.AdmissionService.Release:output_type -> kvgate.v1.ReleaseResponse
-	5,  // 21: kvgate.v1.AdmissionService.Renew:output_type -> kvgate.v1.RenewResponse
-	8,  // 22: kvgate.v1.AdmissionService.Cancel:output_type -> kvgate.v1.CancelResponse
-	10, // 23: kvgate.v1.AdmissionService.Heartbeat:output_type -> kvgate.v1.HeartbeatResponse
-	19, // [19:24] is the sub-list for method output_type
-	14, // [14:19] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	20, // 11: kvgate.v1.RenewedLease.expires_in:type_name -> google.protobuf.Duration
+	25, // 12: kvgate.v1.CancelResponse.was:type_name -> kvgate.v1.CancelState
+	20, // 13: kvgate.v1.HeartbeatResponse.ttl:type_name -> google.protobuf.Duration
+	0,  // 14: kvgate.v1.ExchangeRequest.acquire:type_name -> kvgate.v1.AcquireRequest
+	2,  // 15: kvgate.v1.ExchangeRequest.release:type_name -> kvgate.v1.ReleaseRequest
+	7,  // 16: kvgate.v1.ExchangeRequest.cancel:type_name -> kvgate.v1.CancelRequest
+	4,  // 17: kvgate.v1.ExchangeRequest.renew:type_name -> kvgate.v1.RenewRequest
+	9,  // 18: kvgate.v1.ExchangeRequest.heartbeat:type_name -> kvgate.v1.HeartbeatRequest
+	11, // 19: kvgate.v1.ExchangeRequest.more:type_name -> kvgate.v1.ExchangeRequest
+	1,  // 20: kvgate.v1.ExchangeResponse.acquire:type_name -> kvgate.v1.AcquireResponse
+	3,  // 21: kvgate.v1.ExchangeResponse.release:type_name -> kvgate.v1.ReleaseResponse
+	8,  // 22: kvgate.v1.ExchangeResponse.cancel:type_name -> kvgate.v1.CancelResponse
+	5,  // 23: kvgate.v1.ExchangeResponse.renew:type_name -> kvgate.v1.RenewResponse
+	10, // 24: kvgate.v1.ExchangeResponse.heartbeat:type_name -> kvgate.v1.HeartbeatResponse
+	13, // 25: kvgate.v1.ExchangeResponse.error:type_name -> kvgate.v1.OpError
+	12, // 26: kvgate.v1.ExchangeResponse.more:type_name -> kvgate.v1.ExchangeResponse
+	26, // 27: kvgate.v1.OpError.info:type_name -> kvgate.v1.ErrorInfo
+	11, // 28: kvgate.v1.SubmitRequest.ops:type_name -> kvgate.v1.ExchangeRequest
+	12, // 29: kvgate.v1.SubmitResponse.results:type_name -> kvgate.v1.ExchangeResponse
+	20, // 30: kvgate.v1.AwaitGrantsRequest.timeout:type_name -> google.protobuf.Duration
+	18, // 31: kvgate.v1.AwaitGrantsResponse.decisions:type_name -> kvgate.v1.WaiterDecision
+	1,  // 32: kvgate.v1.WaiterDecision.acquire:type_name -> kvgate.v1.AcquireResponse
+	13, // 33: kvgate.v1.WaiterDecision.error:type_name -> kvgate.v1.OpError
+	0,  // 34: kvgate.v1.AdmissionService.Acquire:input_type -> kvgate.v1.AcquireRequest
+	2,  // 35: kvgate.v1.AdmissionService.Release:input_type -> kvgate.v1.ReleaseRequest
+	4,  // 36: kvgate.v1.AdmissionService.Renew:input_type -> kvgate.v1.RenewRequest
+	7,  // 37: kvgate.v1.AdmissionService.Cancel:input_type -> kvgate.v1.CancelRequest
+	9,  // 38: kvgate.v1.AdmissionService.Heartbeat:input_type -> kvgate.v1.HeartbeatRequest
+	11, // 39: kvgate.v1.AdmissionService.Exchange:input_type -> kvgate.v1.ExchangeRequest
+	14, // 40: kvgate.v1.AdmissionService.Submit:input_type -> kvgate.v1.SubmitRequest
+	16, // 41: kvgate.v1.AdmissionService.AwaitGrants:input_type -> kvgate.v1.AwaitGrantsRequest
+	1,  // 42: kvgate.v1.AdmissionService.Acquire:output_type -> kvgate.v1.AcquireResponse
+	3,  // 43: kvgate.v1.AdmissionService.Release:output_type -> kvgate.v1.ReleaseResponse
+	5,  // 44: kvgate.v1.AdmissionService.Renew:output_type -> kvgate.v1.RenewResponse
+	8,  // 45: kvgate.v1.AdmissionService.Cancel:output_type -> kvgate.v1.CancelResponse
+	10, // 46: kvgate.v1.AdmissionService.Heartbeat:output_type -> kvgate.v1.HeartbeatResponse
+	12, // 47: kvgate.v1.AdmissionService.Exchange:output_type -> kvgate.v1.ExchangeResponse
+	15, // 48: kvgate.v1.AdmissionService.Submit:output_type -> kvgate.v1.SubmitResponse
+	17, // 49: kvgate.v1.AdmissionService.AwaitGrants:output_type -> kvgate.v1.AwaitGrantsResponse
+	42, // [42:50] is the sub-list for method output_type
+	34, // [34:42] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_kvgate_v1_admission_proto_init() }
@@ -973,13 +1789,32 @@ func file_kvgate_v1_admission_proto_init() {
 	}
 	file_kvgate_v1_types_proto_init()
 	file_kvgate_v1_admission_proto_msgTypes[0].OneofWrappers = []any{}
+	file_kvgate_v1_admission_proto_msgTypes[11].OneofWrappers = []any{
+		(*ExchangeRequest_Acquire)(nil),
+		(*ExchangeRequest_Release)(nil),
+		(*ExchangeRequest_Cancel)(nil),
+		(*ExchangeRequest_Renew)(nil),
+		(*ExchangeRequest_Heartbeat)(nil),
+	}
+	file_kvgate_v1_admission_proto_msgTypes[12].OneofWrappers = []any{
+		(*ExchangeResponse_Acquire)(nil),
+		(*ExchangeResponse_Release)(nil),
+		(*ExchangeResponse_Cancel)(nil),
+		(*ExchangeResponse_Renew)(nil),
+		(*ExchangeResponse_Heartbeat)(nil),
+		(*ExchangeResponse_Error)(nil),
+	}
+	file_kvgate_v1_admission_proto_msgTypes[18].OneofWrappers = []any{
+		(*WaiterDecision_Acquire)(nil),
+		(*WaiterDecision_Error)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kvgate_v1_admission_proto_rawDesc), len(file_kvgate_v1_admission_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

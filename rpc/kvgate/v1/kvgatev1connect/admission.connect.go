@@ -46,6 +46,14 @@ const (
 	// AdmissionServiceHeartbeatProcedure is the fully-qualified name of the AdmissionService's
 	// Heartbeat RPC.
 	AdmissionServiceHeartbeatProcedure = "/kvgate.v1.AdmissionService/Heartbeat"
+	// AdmissionServiceExchangeProcedure is the fully-qualified name of the AdmissionService's Exchange
+	// RPC.
+	AdmissionServiceExchangeProcedure = "/kvgate.v1.AdmissionService/Exchange"
+	// AdmissionServiceSubmitProcedure is the fully-qualified name of the AdmissionService's Submit RPC.
+	AdmissionServiceSubmitProcedure = "/kvgate.v1.AdmissionService/Submit"
+	// AdmissionServiceAwaitGrantsProcedure is the fully-qualified name of the AdmissionService's
+	// AwaitGrants RPC.
+	AdmissionServiceAwaitGrantsProcedure = "/kvgate.v1.AdmissionService/AwaitGrants"
 )
 
 // AdmissionServiceClient is a client for the kvgate.v1.AdmissionService service.
@@ -60,6 +68,55 @@ type AdmissionServiceClient interface {
 	Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error)
 	// Heartbeat keeps a holder's leases and waiters alive.
 	Heartbeat(context.Context, *connect.Request[v1.HeartbeatRequest]) (*connect.Response[v1.HeartbeatResponse], error)
+	// Exchange carries many operations over one stream, for a process with many tickets (needs HTTP/2).
+	//
+	// Order: operations enter the log in the order they are sent, so acquires of one priority queue in that
+	// order. Answers come in any order and carry the seq of their operation; each operation is answered
+	// exactly once while the stream lives. No operation waits for another's decision: an acquire that must
+	// wait is answered when it is decided, and what was sent after it goes on meanwhile.
+	//
+	// Bounds: the node stops reading while 4096 operations of the stream are not answered yet, not counting
+	// acquires whose tickets wait, so releases always get through. An acquire beyond 65536 waiting ones of
+	// the stream is answered resource_exhausted "too_many_in_flight".
+	//
+	// End: half-closing means that no more operations come; everything sent is still answered, then the
+	// stream ends. When the stream breaks or is cancelled, its waiters are detached as when a unary Acquire
+	// is cancelled: they keep their places for the pool's detach_grace, and a fresh grant that was not
+	// heard of is given back then. What became of an operation without an answer is not known: send it
+	// again, on a new stream, in the same order and acquires with what is left of their max_wait; every
+	// operation is idempotent. A change of leader does not break the stream of a node that lives.
+	Exchange(context.Context) *connect.BidiStreamForClient[v1.ExchangeRequest, v1.ExchangeResponse]
+	// Submit carries a batch of operations, for clients without bidirectional streams, and answers all of
+	// them at once: results[i] is that of ops[i]. They enter the log in the order of ops, after those of
+	// the holder's Submit that was received before; send one at a time to keep an order.
+	//
+	// An acquire whose ticket must wait answers ACTION_WAIT; the decision comes through AwaitGrants on the
+	// same node. From then on the ticket counts as attached for as long as the holder keeps calling: when
+	// no Submit or AwaitGrants of the holder is open on this node for the smallest detach_grace of the pools
+	// concerned (at most 30 s, at least 1 s), the node gives the holder's waiters up as if their callers
+	// had cancelled: they keep their places for another detach_grace, and grants that AwaitGrants had ready
+	// but were never acknowledged are given back after it. Submitting a ticket that waits, here or through
+	// another node, joins the waiter: it keeps its place and is attached again.
+	//
+	// An error of one operation is the result of that operation only. The call itself fails for what is
+	// wrong with the whole: holder_id, the number of ops, authentication.
+	Submit(context.Context, *connect.Request[v1.SubmitRequest]) (*connect.Response[v1.SubmitResponse], error)
+	// AwaitGrants is a long poll for the decisions on tickets that Submit answered with ACTION_WAIT. It
+	// answers as soon as there is at least one, else when timeout is over, without decisions.
+	//
+	// Decisions are kept until they are acknowledged, by the next call with the cursor of the answer that
+	// carried them; a call with the same cursor as before answers them again. An answer carries at most
+	// 1024 decisions, in the order they were made; more follow at once in the next.
+	//
+	// The cursor belongs to one node's memory. After a change of leader it stays good, since the node goes
+	// on asking whoever leads. On another node, or after a restart, or when the holder was silent for too
+	// long (see Submit), it is unknown: the call then answers at once with reset=true, everything that this
+	// node has for the holder, and a new cursor. The client then submits again every ticket that it still
+	// waits for. An empty cursor starts anew: it acknowledges nothing and never answers reset.
+	//
+	// One call of a holder is open per node: a second one ends the first, which answers without decisions.
+	// An open call keeps the holder, as Heartbeat does.
+	AwaitGrants(context.Context, *connect.Request[v1.AwaitGrantsRequest]) (*connect.Response[v1.AwaitGrantsResponse], error)
 }
 
 // NewAdmissionServiceClient constructs a client for the kvgate.v1.AdmissionService service. By
@@ -103,16 +160,37 @@ func NewAdmissionServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithSchema(admissionServiceMethods.ByName("Heartbeat")),
 			connect.WithClientOptions(opts...),
 		),
+		exchange: connect.NewClient[v1.ExchangeRequest, v1.ExchangeResponse](
+			httpClient,
+			baseURL+AdmissionServiceExchangeProcedure,
+			connect.WithSchema(admissionServiceMethods.ByName("Exchange")),
+			connect.WithClientOptions(opts...),
+		),
+		submit: connect.NewClient[v1.SubmitRequest, v1.SubmitResponse](
+			httpClient,
+			baseURL+AdmissionServiceSubmitProcedure,
+			connect.WithSchema(admissionServiceMethods.ByName("Submit")),
+			connect.WithClientOptions(opts...),
+		),
+		awaitGrants: connect.NewClient[v1.AwaitGrantsRequest, v1.AwaitGrantsResponse](
+			httpClient,
+			baseURL+AdmissionServiceAwaitGrantsProcedure,
+			connect.WithSchema(admissionServiceMethods.ByName("AwaitGrants")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // admissionServiceClient implements AdmissionServiceClient.
 type admissionServiceClient struct {
-	acquire   *connect.Client[v1.AcquireRequest, v1.AcquireResponse]
-	release   *connect.Client[v1.ReleaseRequest, v1.ReleaseResponse]
-	renew     *connect.Client[v1.RenewRequest, v1.RenewResponse]
-	cancel    *connect.Client[v1.CancelRequest, v1.CancelResponse]
-	heartbeat *connect.Client[v1.HeartbeatRequest, v1.HeartbeatResponse]
+	acquire     *connect.Client[v1.AcquireRequest, v1.AcquireResponse]
+	release     *connect.Client[v1.ReleaseRequest, v1.ReleaseResponse]
+	renew       *connect.Client[v1.RenewRequest, v1.RenewResponse]
+	cancel      *connect.Client[v1.CancelRequest, v1.CancelResponse]
+	heartbeat   *connect.Client[v1.HeartbeatRequest, v1.HeartbeatResponse]
+	exchange    *connect.Client[v1.ExchangeRequest, v1.ExchangeResponse]
+	submit      *connect.Client[v1.SubmitRequest, v1.SubmitResponse]
+	awaitGrants *connect.Client[v1.AwaitGrantsRequest, v1.AwaitGrantsResponse]
 }
 
 // Acquire calls kvgate.v1.AdmissionService.Acquire.
@@ -140,6 +218,21 @@ func (c *admissionServiceClient) Heartbeat(ctx context.Context, req *connect.Req
 	return c.heartbeat.CallUnary(ctx, req)
 }
 
+// Exchange calls kvgate.v1.AdmissionService.Exchange.
+func (c *admissionServiceClient) Exchange(ctx context.Context) *connect.BidiStreamForClient[v1.ExchangeRequest, v1.ExchangeResponse] {
+	return c.exchange.CallBidiStream(ctx)
+}
+
+// Submit calls kvgate.v1.AdmissionService.Submit.
+func (c *admissionServiceClient) Submit(ctx context.Context, req *connect.Request[v1.SubmitRequest]) (*connect.Response[v1.SubmitResponse], error) {
+	return c.submit.CallUnary(ctx, req)
+}
+
+// AwaitGrants calls kvgate.v1.AdmissionService.AwaitGrants.
+func (c *admissionServiceClient) AwaitGrants(ctx context.Context, req *connect.Request[v1.AwaitGrantsRequest]) (*connect.Response[v1.AwaitGrantsResponse], error) {
+	return c.awaitGrants.CallUnary(ctx, req)
+}
+
 // AdmissionServiceHandler is an implementation of the kvgate.v1.AdmissionService service.
 type AdmissionServiceHandler interface {
 	// Acquire asks for a lease and blocks while the ticket waits, at most max_wait.
@@ -152,6 +245,55 @@ type AdmissionServiceHandler interface {
 	Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error)
 	// Heartbeat keeps a holder's leases and waiters alive.
 	Heartbeat(context.Context, *connect.Request[v1.HeartbeatRequest]) (*connect.Response[v1.HeartbeatResponse], error)
+	// Exchange carries many operations over one stream, for a process with many tickets (needs HTTP/2).
+	//
+	// Order: operations enter the log in the order they are sent, so acquires of one priority queue in that
+	// order. Answers come in any order and carry the seq of their operation; each operation is answered
+	// exactly once while the stream lives. No operation waits for another's decision: an acquire that must
+	// wait is answered when it is decided, and what was sent after it goes on meanwhile.
+	//
+	// Bounds: the node stops reading while 4096 operations of the stream are not answered yet, not counting
+	// acquires whose tickets wait, so releases always get through. An acquire beyond 65536 waiting ones of
+	// the stream is answered resource_exhausted "too_many_in_flight".
+	//
+	// End: half-closing means that no more operations come; everything sent is still answered, then the
+	// stream ends. When the stream breaks or is cancelled, its waiters are detached as when a unary Acquire
+	// is cancelled: they keep their places for the pool's detach_grace, and a fresh grant that was not
+	// heard of is given back then. What became of an operation without an answer is not known: send it
+	// again, on a new stream, in the same order and acquires with what is left of their max_wait; every
+	// operation is idempotent. A change of leader does not break the stream of a node that lives.
+	Exchange(context.Context, *connect.BidiStream[v1.ExchangeRequest, v1.ExchangeResponse]) error
+	// Submit carries a batch of operations, for clients without bidirectional streams, and answers all of
+	// them at once: results[i] is that of ops[i]. They enter the log in the order of ops, after those of
+	// the holder's Submit that was received before; send one at a time to keep an order.
+	//
+	// An acquire whose ticket must wait answers ACTION_WAIT; the decision comes through AwaitGrants on the
+	// same node. From then on the ticket counts as attached for as long as the holder keeps calling: when
+	// no Submit or AwaitGrants of the holder is open on this node for the smallest detach_grace of the pools
+	// concerned (at most 30 s, at least 1 s), the node gives the holder's waiters up as if their callers
+	// had cancelled: they keep their places for another detach_grace, and grants that AwaitGrants had ready
+	// but were never acknowledged are given back after it. Submitting a ticket that waits, here or through
+	// another node, joins the waiter: it keeps its place and is attached again.
+	//
+	// An error of one operation is the result of that operation only. The call itself fails for what is
+	// wrong with the whole: holder_id, the number of ops, authentication.
+	Submit(context.Context, *connect.Request[v1.SubmitRequest]) (*connect.Response[v1.SubmitResponse], error)
+	// AwaitGrants is a long poll for the decisions on tickets that Submit answered with ACTION_WAIT. It
+	// answers as soon as there is at least one, else when timeout is over, without decisions.
+	//
+	// Decisions are kept until they are acknowledged, by the next call with the cursor of the answer that
+	// carried them; a call with the same cursor as before answers them again. An answer carries at most
+	// 1024 decisions, in the order they were made; more follow at once in the next.
+	//
+	// The cursor belongs to one node's memory. After a change of leader it stays good, since the node goes
+	// on asking whoever leads. On another node, or after a restart, or when the holder was silent for too
+	// long (see Submit), it is unknown: the call then answers at once with reset=true, everything that this
+	// node has for the holder, and a new cursor. The client then submits again every ticket that it still
+	// waits for. An empty cursor starts anew: it acknowledges nothing and never answers reset.
+	//
+	// One call of a holder is open per node: a second one ends the first, which answers without decisions.
+	// An open call keeps the holder, as Heartbeat does.
+	AwaitGrants(context.Context, *connect.Request[v1.AwaitGrantsRequest]) (*connect.Response[v1.AwaitGrantsResponse], error)
 }
 
 // NewAdmissionServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -191,6 +333,24 @@ func NewAdmissionServiceHandler(svc AdmissionServiceHandler, opts ...connect.Han
 		connect.WithSchema(admissionServiceMethods.ByName("Heartbeat")),
 		connect.WithHandlerOptions(opts...),
 	)
+	admissionServiceExchangeHandler := connect.NewBidiStreamHandler(
+		AdmissionServiceExchangeProcedure,
+		svc.Exchange,
+		connect.WithSchema(admissionServiceMethods.ByName("Exchange")),
+		connect.WithHandlerOptions(opts...),
+	)
+	admissionServiceSubmitHandler := connect.NewUnaryHandler(
+		AdmissionServiceSubmitProcedure,
+		svc.Submit,
+		connect.WithSchema(admissionServiceMethods.ByName("Submit")),
+		connect.WithHandlerOptions(opts...),
+	)
+	admissionServiceAwaitGrantsHandler := connect.NewUnaryHandler(
+		AdmissionServiceAwaitGrantsProcedure,
+		svc.AwaitGrants,
+		connect.WithSchema(admissionServiceMethods.ByName("AwaitGrants")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/kvgate.v1.AdmissionService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AdmissionServiceAcquireProcedure:
@@ -203,6 +363,12 @@ func NewAdmissionServiceHandler(svc AdmissionServiceHandler, opts ...connect.Han
 			admissionServiceCancelHandler.ServeHTTP(w, r)
 		case AdmissionServiceHeartbeatProcedure:
 			admissionServiceHeartbeatHandler.ServeHTTP(w, r)
+		case AdmissionServiceExchangeProcedure:
+			admissionServiceExchangeHandler.ServeHTTP(w, r)
+		case AdmissionServiceSubmitProcedure:
+			admissionServiceSubmitHandler.ServeHTTP(w, r)
+		case AdmissionServiceAwaitGrantsProcedure:
+			admissionServiceAwaitGrantsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -230,4 +396,16 @@ func (UnimplementedAdmissionServiceHandler) Cancel(context.Context, *connect.Req
 
 func (UnimplementedAdmissionServiceHandler) Heartbeat(context.Context, *connect.Request[v1.HeartbeatRequest]) (*connect.Response[v1.HeartbeatResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.AdmissionService.Heartbeat is not implemented"))
+}
+
+func (UnimplementedAdmissionServiceHandler) Exchange(context.Context, *connect.BidiStream[v1.ExchangeRequest, v1.ExchangeResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.AdmissionService.Exchange is not implemented"))
+}
+
+func (UnimplementedAdmissionServiceHandler) Submit(context.Context, *connect.Request[v1.SubmitRequest]) (*connect.Response[v1.SubmitResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.AdmissionService.Submit is not implemented"))
+}
+
+func (UnimplementedAdmissionServiceHandler) AwaitGrants(context.Context, *connect.Request[v1.AwaitGrantsRequest]) (*connect.Response[v1.AwaitGrantsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.AdmissionService.AwaitGrants is not implemented"))
 }
