@@ -195,6 +195,10 @@ func TestEventsAreWhole(t *testing.T) {
 			f.SetString("x")
 		case reflect.Uint64:
 			f.SetUint(1)
+		case reflect.Struct:
+			e.Arrival.Known = true
+		case reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
 		default:
 			f.SetInt(1)
 		}

@@ -90,6 +90,32 @@ func encodeEvent(e *ledger.Event, wall int64, into *fsmpb.Event) {
 	into.Grant, into.Reason, into.Wait = uint64(e.Grant), e.Reason, int64(e.Wait)
 	into.ReservedAfter, into.CeilingAfter, into.WaitingAfter = int64(e.ReservedAfter), int64(e.CeilingAfter), e.WaitingAfter
 	into.Priority, into.Deadline, into.Detail = e.Priority, int64(e.Deadline), e.Detail
+	encodeExtras(e, into)
+}
+
+// encodeExtras adds what only some kinds of events have.
+func encodeExtras(e *ledger.Event, into *fsmpb.Event) {
+	if a := &e.Arrival; a.Known {
+		into.Arrival = &fsmpb.Arrival{
+			PromptTokens: int64(a.Prompt), MaxNewTokens: int64(a.MaxNew), ReservationTokens: int64(a.Outright),
+			Mode: uint32(a.Mode), Protected: a.Protected, Ttl: int64(a.TTL),
+		}
+		if a.MaxWait >= 0 {
+			into.Arrival.MaxWait = ptr(int64(a.MaxWait))
+		}
+	}
+	if m := e.Measured; m != nil {
+		into.Measured = &fsmpb.Measured{
+			Capacity: int64(m.Capacity), Used: int64(m.Used), Evictable: int64(m.Evictable), Pressure: m.Pressure,
+			EvictionRate: m.EvictionRate, Running: m.Running, Queued: m.Queued, Healthy: m.Healthy, Known: m.Known,
+		}
+	}
+	if e.Before != nil {
+		into.SettingsBefore = encodeSettings(e.Before, ledger.SettingNames())
+	}
+	if e.After != nil {
+		into.SettingsAfter = encodeSettings(e.After, ledger.SettingNames())
+	}
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -23,6 +23,9 @@ func DecodeEvent(data []byte) (*fsmpb.Event, error) {
 	return e, nil
 }
 
+// DecodeSettings reads the settings that an event carries.
+func DecodeSettings(m *fsmpb.Settings) ledger.Settings { return decodeSettings(m) }
+
 // maxScan bounds how many records one page of a filtered read looks at.
 const maxScan = 200_000
 

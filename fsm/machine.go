@@ -231,6 +231,12 @@ func (m *Machine) due() (now, next ledger.Time, any, pending bool) {
 	return now, next, any, pending
 }
 
+// WaitApplied waits until more than after is applied and returns how far this node is.
+func (r *Replica) WaitApplied(ctx context.Context, after uint64) (applied uint64, err error) {
+	err = r.machine.reach(ctx, after+1)
+	return r.machine.applied.Load(), err
+}
+
 // reach waits until the entry at index is applied.
 func (m *Machine) reach(ctx context.Context, index uint64) error {
 	for m.applied.Load() < index {

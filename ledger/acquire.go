@@ -151,7 +151,7 @@ func (l *Ledger) decide(p *pool, op *Acquire, tokens Tokens) (Decision, error) {
 		reason = OlderWaiter
 	}
 	if reason == WaitUnspecified {
-		return l.admitted(p, l.grant(p, op.row(p, tokens))), nil
+		return l.admitted(p, l.grant(p, op, tokens)), nil
 	}
 	maxWait := op.MaxWait
 	if maxWait < 0 {
@@ -166,6 +166,13 @@ func (l *Ledger) decide(p *pool, op *Acquire, tokens Tokens) (Decision, error) {
 	return l.enqueue(p, op, tokens, reason, maxWait), nil
 }
 
+func (op *Acquire) arrival() Arrival {
+	return Arrival{
+		Known: true, Protected: op.Protected, Mode: op.Mode, Prompt: op.PromptTokens, MaxNew: op.MaxNewTokens,
+		Outright: op.ReservationTokens, MaxWait: op.MaxWait, TTL: op.TTL,
+	}
+}
+
 func (op *Acquire) row(p *pool, tokens Tokens) LeaseRow {
 	return LeaseRow{
 		Pool: p.name, Ticket: op.Ticket, Tokens: tokens, TTL: p.set.ttl(op.TTL),
@@ -178,7 +185,7 @@ func (l *Ledger) bypass(p *pool, op *Acquire, tokens Tokens, reason Reason) Deci
 	l.emit(Event{
 		Pool: p.name, Kind: KindBypassed, Ticket: op.Ticket, Session: op.Session, Holder: op.Holder,
 		Group: op.Group, Tokens: tokens, Epoch: p.Epoch, Reason: reason.String(), Priority: op.Priority,
-		ReservedAfter: p.reserved, CeilingAfter: p.ceiling, WaitingAfter: p.waitingCount(),
+		ReservedAfter: p.reserved, CeilingAfter: p.ceiling, WaitingAfter: p.waitingCount(), Arrival: op.arrival(),
 	})
 	return Decision{
 		Pool: p.name, Ticket: op.Ticket, Action: ActionBypass, Reason: reason, Tokens: tokens, Epoch: p.Epoch,

@@ -22,8 +22,12 @@ func (l *Ledger) Reconcile(pool string, r Round) bool {
 	for i := range engines {
 		engines[i].sanitise()
 	}
-	shrunk := l.setEngines(p, engines, r.Discovery)
+	before := p.measured()
+	shrunk, told := l.setEngines(p, engines, r.Discovery)
 	if r.Fresh {
+		if after := p.measured(); !told && after != before {
+			l.emitPool(p, Event{Kind: KindUsage, Measured: &after})
+		}
 		l.sample(p, r.Repeats)
 		p.Snapshot, p.SnapshotAt = true, l.meta.Now
 		l.arm(&p.stale, l.meta.Now.Add(p.set.Staleness))
@@ -61,10 +65,11 @@ func (l *Ledger) noteErrors(p *pool, r Round) {
 	}
 }
 
-func (l *Ledger) setEngines(p *pool, engines []Engine, discovery string) (shrunk bool) {
+func (l *Ledger) setEngines(p *pool, engines []Engine, discovery string) (shrunk, told bool) {
 	if set := healthySet(engines); !slices.Equal(set, healthySet(p.Engines)) {
 		p.Epoch++
-		l.emitPool(p, Event{Kind: KindEpoch, Detail: difference(healthySet(p.Engines), set)})
+		before := healthySet(p.Engines)
+		l.emitPool(p, Event{Kind: KindEpoch, Reason: whyLost(before, engines), Detail: difference(before, set)})
 	}
 	p.Engines, p.Discovery = engines, discovery
 	l.touchPool(p, dirtyCapacity)
@@ -79,6 +84,18 @@ func healthySet(engines []Engine) []string {
 		}
 	}
 	return set
+}
+
+// whyLost tells of the engines that are no longer healthy what is known of the reason. before is sorted.
+func whyLost(before []string, after []Engine) string {
+	var parts []string
+	for i := range after {
+		e := &after[i]
+		if _, was := slices.BinarySearch(before, e.URL); was && !e.Healthy && e.Error != "" {
+			parts = append(parts, e.URL+": "+e.Error)
+		}
+	}
+	return strings.Join(parts, "; ")
 }
 
 // difference says in words which engines came and went. Both lists are sorted.
@@ -98,14 +115,16 @@ func difference(before, after []string) string {
 }
 
 // resize computes ceiling and pressure anew and reports whether the ceiling fell. What becomes of the
-// queue is the caller's to decide: a pool that turns degraded lets everyone go as degraded.
-func (l *Ledger) resize(p *pool) (shrunk bool) {
+// queue is the caller's to decide: a pool that turns degraded lets everyone go as degraded. told says that
+// the change is in the journal.
+func (l *Ledger) resize(p *pool) (shrunk, told bool) {
 	before := p.ceiling
 	p.measure()
 	if p.ceiling != before {
-		l.emitPool(p, Event{Kind: KindCapacity, Detail: fmt.Sprintf("ceiling %d -> %d tokens", before, p.ceiling)})
+		now := p.measured()
+		l.emitPool(p, Event{Kind: KindCapacity, Detail: fmt.Sprintf("ceiling %d -> %d tokens", before, p.ceiling), Measured: &now})
 	}
-	return p.ceiling < before
+	return p.ceiling < before, p.ceiling != before
 }
 
 // dropOversized applies the oversize policy to the queue of a pool that is not degraded.
@@ -136,6 +155,30 @@ func (p *pool) measure() {
 	// Settings are not validated while admission is off: the clamp keeps the conversion defined.
 	p.ceiling = Tokens(float64(capacity) * clamp(p.set.Headroom))
 }
+
+// measured sums up the healthy engines for the journal.
+func (p *pool) measured() Measured {
+	m := Measured{Pressure: p.pressure, Known: int64(len(p.Engines))}
+	role := capacityRole(p.set.CapacityRoles, p.Engines)
+	for i := range p.Engines {
+		e := &p.Engines[i]
+		if !e.Healthy {
+			continue
+		}
+		m.Healthy++
+		if e.role() == role {
+			m.Capacity += e.Capacity
+		}
+		m.Used += clampTokens(e.Used)
+		m.Evictable += clampTokens(e.Evictable)
+		m.Running += e.Running
+		m.Queued += e.Queued
+		m.EvictionRate += float64(e.EvictionRate)
+	}
+	return m
+}
+
+func clampTokens(n Tokens) Tokens { return min(max(n, 0), MaxTokens) }
 
 func (e *Engine) role() Role {
 	if e.Role == RoleUnspecified {

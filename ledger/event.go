@@ -28,6 +28,8 @@ const (
 	KindDrained       Kind = "drained"
 	KindLeader        Kind = "leader"
 	KindTrimmed       Kind = "trimmed"
+	// KindUsage samples what the engines report, each time it changed and the ceiling did not.
+	KindUsage Kind = "usage"
 )
 
 // Event is one thing that happened. Fields that do not apply are zero.
@@ -54,4 +56,40 @@ type Event struct {
 	Deadline Time
 	// Detail is text for what else belongs to the kind.
 	Detail string
+	// Arrival is set where a ticket that the ledger did not know was decided on: with the events of the
+	// pool it is all that a replay needs.
+	Arrival Arrival
+	// Measured is what the engines report, on capacity, usage and epoch events; nil on others.
+	Measured *Measured
+	// Before and After are a pool's settings around a change; nil on other events.
+	Before, After *Settings
+}
+
+// Arrival is what a ticket asked for.
+type Arrival struct {
+	// Known is false on events that are no arrival.
+	Known                    bool
+	Protected                bool
+	Mode                     Mode
+	Prompt, MaxNew, Outright Tokens
+	// MaxWait is negative where the pool's max wait was asked for.
+	MaxWait time.Duration
+	// TTL is 0 where the pool's lease TTL was asked for.
+	TTL time.Duration
+}
+
+// Measured sums up a pool's healthy engines.
+type Measured struct {
+	// Capacity is that of the engines which make the ceiling, before the headroom.
+	Capacity  Tokens
+	Used      Tokens
+	Evictable Tokens
+	// Pressure is the worst usage over engines and DP ranks, in [0,1].
+	Pressure float64
+	// EvictionRate is in tokens per second.
+	EvictionRate float64
+	Running      int64
+	Queued       int64
+	Healthy      int64
+	Known        int64
 }

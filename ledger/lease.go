@@ -16,10 +16,12 @@ type lease struct {
 func (x *lease) number() Seq { return x.Grant }
 
 // grant charges the ledger at once.
-func (l *Ledger) grant(p *pool, row LeaseRow) *lease {
-	x := l.newGrant(p, row)
+func (l *Ledger) grant(p *pool, op *Acquire, tokens Tokens) *lease {
+	x := l.newGrant(p, op.row(p, tokens))
 	l.touchActivity(x.holder)
-	l.emitLease(p, x, Event{Kind: KindAdmitted, Reason: CapacityAvailable.String(), Deadline: x.Deadline})
+	l.emitLease(p, x, Event{
+		Kind: KindAdmitted, Reason: CapacityAvailable.String(), Deadline: x.Deadline, Priority: op.Priority, Arrival: op.arrival(),
+	})
 	return x
 }
 

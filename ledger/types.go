@@ -119,6 +119,22 @@ const (
 	ScopeAll
 )
 
+// String returns the name used on the command line and in the journal.
+func (s Scope) String() string { return nameOf([]string{"train", "train", "all"}, int(s)) }
+
+// String returns the name used on the command line and in the journal.
+func (o Oversize) String() string { return nameOf([]string{"bypass", "bypass", "wait"}, int(o)) }
+
+// String returns the name used on the command line and in the journal.
+func (r CapacityRoles) String() string {
+	return nameOf([]string{"auto", "auto", "regular", "decode", "prefill"}, int(r))
+}
+
+// String returns the name used on the command line and in the journal.
+func (s CloseScope) String() string {
+	return nameOf([]string{"broadcast", "broadcast", "served"}, int(s))
+}
+
 // Oversize says what happens to a reservation that can never fit. The zero value means OversizeBypass.
 type Oversize uint8
 

@@ -29,9 +29,10 @@ func (l *Ledger) UpdateSettings(pool string, patch Patch) (Settings, error) {
 }
 
 func (l *Ledger) setSettings(p *pool, set Settings, patch Patch) {
+	before, after := p.set.clone(), set.clone()
 	p.set = set
 	l.touchPool(p, dirtySettings)
-	l.emitPool(p, Event{Kind: KindSettings, Detail: patch.String()})
+	l.emitPool(p, Event{Kind: KindSettings, Detail: patch.describe(&before, &after), Before: &before, After: &after})
 	if p.Snapshot && !p.Degraded {
 		l.arm(&p.stale, p.SnapshotAt.Add(set.Staleness))
 	}
@@ -127,18 +128,36 @@ func (p *Patch) apply(dst *Settings) error {
 	return nil
 }
 
-// String describes the patch as "name=value …", cleared fields as "name=default".
-func (p *Patch) String() string {
+// describe says what the patch named as "name=value (was value) …", cleared fields first. What it did not
+// change has no "was".
+func (p *Patch) describe(before, after *Settings) string {
 	var parts []string
-	for _, name := range p.Fields {
-		if s, err := findSetting(name); err == nil {
-			parts = append(parts, name+"="+s.text(&p.Set))
+	for _, name := range slices.Concat(p.Clear, p.Fields) {
+		s, err := findSetting(name)
+		if err != nil {
+			continue
 		}
-	}
-	for _, name := range p.Clear {
-		parts = append(parts, name+"=default")
+		was, is := s.text(before), s.text(after)
+		if was != is {
+			is += " (was " + was + ")"
+		}
+		parts = append(parts, name+"="+is)
 	}
 	return strings.Join(parts, " ")
+}
+
+// Difference is one setting that differs between two sets, its values as text.
+type Difference struct{ Name, Before, After string }
+
+// Differences lists the settings that differ, in the order of the documentation.
+func Differences(before, after *Settings) []Difference {
+	var out []Difference
+	for _, s := range settingTable {
+		if was, is := s.text(before), s.text(after); was != is {
+			out = append(out, Difference{s.name, was, is})
+		}
+	}
+	return out
 }
 
 func usageText(u *Usage, held time.Duration) string {

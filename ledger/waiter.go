@@ -23,7 +23,7 @@ func (l *Ledger) enqueue(p *pool, op *Acquire, tokens Tokens, reason WaitReason,
 	l.touchWaiter(w)
 	l.touchActivity(w.holder)
 	l.count(p, &p.Total.Wait)
-	l.emitWaiter(w, Event{Kind: KindWaiting, Reason: reason.String(), Deadline: w.ageAt()})
+	l.emitWaiter(w, Event{Kind: KindWaiting, Reason: reason.String(), Deadline: w.ageAt(), Arrival: op.arrival()})
 	return w.waits(l.meta.Now)
 }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"kvgate/fsm"
+	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
 	"kvgate/store"
@@ -30,6 +31,11 @@ func (s *observeService) ReadJournal(ctx context.Context, req *connect.Request[k
 		return nil, err
 	}
 	m := &kvgatev1.ReadJournalResponse{FirstKeptIndex: page.FirstKept, LastIndex: page.Last}
+	if req.Msg.GetPageToken() == "" {
+		if m.FirstKeptTime, err = s.firstKept(ctx); err != nil {
+			return nil, err
+		}
+	}
 	for _, r := range page.Events {
 		event, err := journalEvent(r)
 		if err != nil {
@@ -43,12 +49,25 @@ func (s *observeService) ReadJournal(ctx context.Context, req *connect.Request[k
 	return connect.NewResponse(m), nil
 }
 
+// firstKept returns when the oldest kept event happened, nil in an empty journal.
+func (s *observeService) firstKept(ctx context.Context) (*timestamppb.Timestamp, error) {
+	page, err := s.backend.Journal(ctx, true, store.JournalQuery{Limit: 1})
+	if err != nil || len(page.Events) == 0 {
+		return nil, err
+	}
+	first, err := journalEvent(page.Events[0])
+	if err != nil {
+		return nil, err
+	}
+	return first.WallTime, nil
+}
+
 // journalKinds are the kinds that events may have, in alphabetical order.
 var journalKinds = kindNames(
 	ledger.KindAbandoned, ledger.KindAdmitted, ledger.KindAttached, ledger.KindBypassed, ledger.KindCancelled, ledger.KindCapacity,
 	ledger.KindDegraded, ledger.KindDetached, ledger.KindDrained, ledger.KindEpoch, ledger.KindHolderExpired, ledger.KindLeader,
 	ledger.KindLeaseExpired, ledger.KindPoolDeleted, ledger.KindRecovered, ledger.KindReleased, ledger.KindRenewed, ledger.KindSettings,
-	ledger.KindTrimmed, ledger.KindUnclaimed, ledger.KindWaiting,
+	ledger.KindTrimmed, ledger.KindUnclaimed, ledger.KindUsage, ledger.KindWaiting,
 )
 
 func kindNames(kinds ...ledger.Kind) []string {
@@ -149,5 +168,33 @@ func journalEvent(r store.JournalRecord) (*kvgatev1.JournalEvent, error) {
 	if e.GetTicket() != "" && e.GetGrant() != 0 {
 		m.LeaseId = ledger.LeaseID(e.GetEpoch(), e.GetTicket())
 	}
+	journalExtras(e, m)
 	return m, nil
+}
+
+// journalExtras adds what only some kinds of events have.
+func journalExtras(e *fsmpb.Event, m *kvgatev1.JournalEvent) {
+	if a := e.GetArrival(); a != nil {
+		m.Arrival = &kvgatev1.Arrival{
+			PromptTokens: a.PromptTokens, MaxNewTokens: a.MaxNewTokens, ReservationTokens: a.ReservationTokens,
+			Mode: max(kvgatev1.Mode(a.Mode), kvgatev1.Mode_MODE_TRAIN), Protected: a.Protected,
+		}
+		if a.MaxWait != nil {
+			m.Arrival.MaxWait = durationpb.New(time.Duration(*a.MaxWait))
+		}
+		if a.Ttl > 0 {
+			m.Arrival.Ttl = durationpb.New(time.Duration(a.Ttl))
+		}
+	}
+	if u := e.GetMeasured(); u != nil {
+		m.Measured = &kvgatev1.Measured{
+			CapacityTokens: u.Capacity, UsedTokens: u.Used, EvictableTokens: u.Evictable, Pressure: u.Pressure,
+			EvictionRate: u.EvictionRate, RunningRequests: u.Running, QueuedRequests: u.Queued,
+			HealthyEngines: u.Healthy, KnownEngines: u.Known,
+		}
+	}
+	if e.GetSettingsAfter() != nil {
+		m.SettingsBefore = settingsMessage(fsm.DecodeSettings(e.SettingsBefore))
+		m.SettingsAfter = settingsMessage(fsm.DecodeSettings(e.SettingsAfter))
+	}
 }

@@ -64,6 +64,7 @@ func TestReadJournal(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	wantAsked := []store.JournalQuery{
 		{FromIndex: 3, Pool: "p", Ticket: "t", Session: "s", Holder: "h", Group: "g", Kinds: []string{"admitted"}, Since: since, Until: since.Add(time.Second), Limit: 50},
+		{Limit: 1}, // when the first kept event happened
 		{FromIndex: 7, FromN: 3, Limit: defaultPageSize},
 	}
 	if !reflect.DeepEqual(asked, wantAsked) {

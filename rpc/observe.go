@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"kvgate/fsm"
 	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
 )
@@ -15,6 +16,9 @@ import (
 // observeService serves kvgate.v1.ObserveService. The journal's call is in journal.go.
 type observeService struct {
 	backend ObserveBackend
+	status  func() fsm.Status
+	// stopping ends streams when the server stops.
+	stopping context.Context
 }
 
 // viewer is the part of a backend that reads the ledger.

@@ -131,7 +131,7 @@ func (s *Server) routes(options []connect.HandlerOption, calls *callMetrics, reg
 		tickets: b, status: b.Status, holders: b, stopping: s.stopping, log: s.log,
 		untracked: calls.untracked, warn: rate.Sometimes{Interval: time.Second},
 	}, options...))
-	mux.Handle(kvgatev1connect.NewObserveServiceHandler(&observeService{backend: b}, options...))
+	mux.Handle(kvgatev1connect.NewObserveServiceHandler(&observeService{backend: b, status: b.Status, stopping: s.stopping}, options...))
 	mux.Handle(kvgatev1connect.NewClusterServiceHandler(&clusterService{backend: b, members: b}, options...))
 	limit := connect.WithReadMaxBytes(maxBodyBytes)
 	mux.Handle(grpchealth.NewHandler(newChecker(b.Status), limit))

@@ -4519,11 +4519,16 @@ type Event struct {
 	Detail        string                 `protobuf:"bytes,18,opt,name=detail,proto3" json:"detail,omitempty"`
 	WaitingAfter  int64                  `protobuf:"varint,19,opt,name=waiting_after,json=waitingAfter,proto3" json:"waiting_after,omitempty"`
 	// Of events of sessions and pins: the engines concerned, the pin, and the session's tickets in flight.
-	Engines       []string `protobuf:"bytes,20,rep,name=engines,proto3" json:"engines,omitempty"`
-	Pin           string   `protobuf:"bytes,21,opt,name=pin,proto3" json:"pin,omitempty"`
-	InFlight      int64    `protobuf:"varint,22,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Engines  []string `protobuf:"bytes,20,rep,name=engines,proto3" json:"engines,omitempty"`
+	Pin      string   `protobuf:"bytes,21,opt,name=pin,proto3" json:"pin,omitempty"`
+	InFlight int64    `protobuf:"varint,22,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	// What the ticket asked for, where it arrived.
+	Arrival        *Arrival  `protobuf:"bytes,40,opt,name=arrival,proto3" json:"arrival,omitempty"`
+	Measured       *Measured `protobuf:"bytes,41,opt,name=measured,proto3" json:"measured,omitempty"`
+	SettingsBefore *Settings `protobuf:"bytes,42,opt,name=settings_before,json=settingsBefore,proto3" json:"settings_before,omitempty"`
+	SettingsAfter  *Settings `protobuf:"bytes,43,opt,name=settings_after,json=settingsAfter,proto3" json:"settings_after,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Event) Reset() {
@@ -4706,6 +4711,237 @@ func (x *Event) GetPin() string {
 func (x *Event) GetInFlight() int64 {
 	if x != nil {
 		return x.InFlight
+	}
+	return 0
+}
+
+func (x *Event) GetArrival() *Arrival {
+	if x != nil {
+		return x.Arrival
+	}
+	return nil
+}
+
+func (x *Event) GetMeasured() *Measured {
+	if x != nil {
+		return x.Measured
+	}
+	return nil
+}
+
+func (x *Event) GetSettingsBefore() *Settings {
+	if x != nil {
+		return x.SettingsBefore
+	}
+	return nil
+}
+
+func (x *Event) GetSettingsAfter() *Settings {
+	if x != nil {
+		return x.SettingsAfter
+	}
+	return nil
+}
+
+type Arrival struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	PromptTokens      int64                  `protobuf:"varint,1,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	MaxNewTokens      int64                  `protobuf:"varint,2,opt,name=max_new_tokens,json=maxNewTokens,proto3" json:"max_new_tokens,omitempty"`
+	ReservationTokens int64                  `protobuf:"varint,3,opt,name=reservation_tokens,json=reservationTokens,proto3" json:"reservation_tokens,omitempty"`
+	Mode              uint32                 `protobuf:"varint,4,opt,name=mode,proto3" json:"mode,omitempty"`
+	Protected         bool                   `protobuf:"varint,5,opt,name=protected,proto3" json:"protected,omitempty"`
+	// Absent: the pool's.
+	MaxWait *int64 `protobuf:"varint,6,opt,name=max_wait,json=maxWait,proto3,oneof" json:"max_wait,omitempty"`
+	// 0: the pool's.
+	Ttl           int64 `protobuf:"varint,7,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Arrival) Reset() {
+	*x = Arrival{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Arrival) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Arrival) ProtoMessage() {}
+
+func (x *Arrival) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
+func (*Arrival) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Arrival) GetPromptTokens() int64 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Arrival) GetMaxNewTokens() int64 {
+	if x != nil {
+		return x.MaxNewTokens
+	}
+	return 0
+}
+
+func (x *Arrival) GetReservationTokens() int64 {
+	if x != nil {
+		return x.ReservationTokens
+	}
+	return 0
+}
+
+func (x *Arrival) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *Arrival) GetProtected() bool {
+	if x != nil {
+		return x.Protected
+	}
+	return false
+}
+
+func (x *Arrival) GetMaxWait() int64 {
+	if x != nil && x.MaxWait != nil {
+		return *x.MaxWait
+	}
+	return 0
+}
+
+func (x *Arrival) GetTtl() int64 {
+	if x != nil {
+		return x.Ttl
+	}
+	return 0
+}
+
+// Measured sums up a pool's healthy engines.
+type Measured struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Capacity      int64                  `protobuf:"varint,1,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Used          int64                  `protobuf:"varint,2,opt,name=used,proto3" json:"used,omitempty"`
+	Evictable     int64                  `protobuf:"varint,3,opt,name=evictable,proto3" json:"evictable,omitempty"`
+	Pressure      float64                `protobuf:"fixed64,4,opt,name=pressure,proto3" json:"pressure,omitempty"`
+	EvictionRate  float64                `protobuf:"fixed64,5,opt,name=eviction_rate,json=evictionRate,proto3" json:"eviction_rate,omitempty"`
+	Running       int64                  `protobuf:"varint,6,opt,name=running,proto3" json:"running,omitempty"`
+	Queued        int64                  `protobuf:"varint,7,opt,name=queued,proto3" json:"queued,omitempty"`
+	Healthy       int64                  `protobuf:"varint,8,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	Known         int64                  `protobuf:"varint,9,opt,name=known,proto3" json:"known,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Measured) Reset() {
+	*x = Measured{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Measured) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Measured) ProtoMessage() {}
+
+func (x *Measured) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Measured.ProtoReflect.Descriptor instead.
+func (*Measured) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *Measured) GetCapacity() int64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *Measured) GetUsed() int64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *Measured) GetEvictable() int64 {
+	if x != nil {
+		return x.Evictable
+	}
+	return 0
+}
+
+func (x *Measured) GetPressure() float64 {
+	if x != nil {
+		return x.Pressure
+	}
+	return 0
+}
+
+func (x *Measured) GetEvictionRate() float64 {
+	if x != nil {
+		return x.EvictionRate
+	}
+	return 0
+}
+
+func (x *Measured) GetRunning() int64 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *Measured) GetQueued() int64 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *Measured) GetHealthy() int64 {
+	if x != nil {
+		return x.Healthy
+	}
+	return 0
+}
+
+func (x *Measured) GetKnown() int64 {
+	if x != nil {
+		return x.Known
 	}
 	return 0
 }
@@ -5155,7 +5391,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x04held\x18\t \x03(\tR\x04held\x12\x1f\n" +
 	"\vledger_only\x18\n" +
 	" \x03(\tR\n" +
-	"ledgerOnly\"\xc7\x04\n" +
+	"ledgerOnly\"\x90\x06\n" +
 	"\x05Event\x12\x1f\n" +
 	"\vledger_time\x18\x01 \x01(\x03R\n" +
 	"ledgerTime\x12\x1b\n" +
@@ -5180,7 +5416,30 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\rwaiting_after\x18\x13 \x01(\x03R\fwaitingAfter\x12\x18\n" +
 	"\aengines\x18\x14 \x03(\tR\aengines\x12\x10\n" +
 	"\x03pin\x18\x15 \x01(\tR\x03pin\x12\x1b\n" +
-	"\tin_flight\x18\x16 \x01(\x03R\binFlightB\x12Z\x10kvgate/fsm/fsmpbb\x06proto3"
+	"\tin_flight\x18\x16 \x01(\x03R\binFlight\x12(\n" +
+	"\aarrival\x18( \x01(\v2\x0e.fsmpb.ArrivalR\aarrival\x12+\n" +
+	"\bmeasured\x18) \x01(\v2\x0f.fsmpb.MeasuredR\bmeasured\x128\n" +
+	"\x0fsettings_before\x18* \x01(\v2\x0f.fsmpb.SettingsR\x0esettingsBefore\x126\n" +
+	"\x0esettings_after\x18+ \x01(\v2\x0f.fsmpb.SettingsR\rsettingsAfter\"\xf4\x01\n" +
+	"\aArrival\x12#\n" +
+	"\rprompt_tokens\x18\x01 \x01(\x03R\fpromptTokens\x12$\n" +
+	"\x0emax_new_tokens\x18\x02 \x01(\x03R\fmaxNewTokens\x12-\n" +
+	"\x12reservation_tokens\x18\x03 \x01(\x03R\x11reservationTokens\x12\x12\n" +
+	"\x04mode\x18\x04 \x01(\rR\x04mode\x12\x1c\n" +
+	"\tprotected\x18\x05 \x01(\bR\tprotected\x12\x1e\n" +
+	"\bmax_wait\x18\x06 \x01(\x03H\x00R\amaxWait\x88\x01\x01\x12\x10\n" +
+	"\x03ttl\x18\a \x01(\x03R\x03ttlB\v\n" +
+	"\t_max_wait\"\xfb\x01\n" +
+	"\bMeasured\x12\x1a\n" +
+	"\bcapacity\x18\x01 \x01(\x03R\bcapacity\x12\x12\n" +
+	"\x04used\x18\x02 \x01(\x03R\x04used\x12\x1c\n" +
+	"\tevictable\x18\x03 \x01(\x03R\tevictable\x12\x1a\n" +
+	"\bpressure\x18\x04 \x01(\x01R\bpressure\x12#\n" +
+	"\reviction_rate\x18\x05 \x01(\x01R\fevictionRate\x12\x18\n" +
+	"\arunning\x18\x06 \x01(\x03R\arunning\x12\x16\n" +
+	"\x06queued\x18\a \x01(\x03R\x06queued\x12\x18\n" +
+	"\ahealthy\x18\b \x01(\x03R\ahealthy\x12\x14\n" +
+	"\x05known\x18\t \x01(\x03R\x05knownB\x12Z\x10kvgate/fsm/fsmpbb\x06proto3"
 
 var (
 	file_fsmpb_fsm_proto_rawDescOnce sync.Once
@@ -5194,7 +5453,7 @@ func file_fsmpb_fsm_proto_rawDescGZIP() []byte {
 	return file_fsmpb_fsm_proto_rawDescData
 }
 
-var file_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_fsmpb_fsm_proto_goTypes = []any{
 	(*Batch)(nil),            // 0: fsmpb.Batch
 	(*Op)(nil),               // 1: fsmpb.Op
@@ -5248,7 +5507,9 @@ var file_fsmpb_fsm_proto_goTypes = []any{
 	(*Creditor)(nil),         // 49: fsmpb.Creditor
 	(*PinRow)(nil),           // 50: fsmpb.PinRow
 	(*Event)(nil),            // 51: fsmpb.Event
-	nil,                      // 52: fsmpb.CountersRow.AnswerEntry
+	(*Arrival)(nil),          // 52: fsmpb.Arrival
+	(*Measured)(nil),         // 53: fsmpb.Measured
+	nil,                      // 54: fsmpb.CountersRow.AnswerEntry
 }
 var file_fsmpb_fsm_proto_depIdxs = []int32{
 	1,  // 0: fsmpb.Batch.ops:type_name -> fsmpb.Op
@@ -5276,17 +5537,21 @@ var file_fsmpb_fsm_proto_depIdxs = []int32{
 	11, // 22: fsmpb.CapacityRow.engines:type_name -> fsmpb.Engine
 	35, // 23: fsmpb.CountersRow.total:type_name -> fsmpb.Counters
 	35, // 24: fsmpb.CountersRow.drained:type_name -> fsmpb.Counters
-	52, // 25: fsmpb.CountersRow.answer:type_name -> fsmpb.CountersRow.AnswerEntry
+	54, // 25: fsmpb.CountersRow.answer:type_name -> fsmpb.CountersRow.AnswerEntry
 	42, // 26: fsmpb.SessionPoolRow.engines:type_name -> fsmpb.SessionEngine
 	43, // 27: fsmpb.SessionPoolRow.totals:type_name -> fsmpb.SessionTotals
 	45, // 28: fsmpb.SessionRow.binding:type_name -> fsmpb.SessionBinding
 	46, // 29: fsmpb.SessionRow.close:type_name -> fsmpb.SessionClose
 	49, // 30: fsmpb.OwedRow.creditors:type_name -> fsmpb.Creditor
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	52, // 31: fsmpb.Event.arrival:type_name -> fsmpb.Arrival
+	53, // 32: fsmpb.Event.measured:type_name -> fsmpb.Measured
+	13, // 33: fsmpb.Event.settings_before:type_name -> fsmpb.Settings
+	13, // 34: fsmpb.Event.settings_after:type_name -> fsmpb.Settings
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_fsmpb_fsm_proto_init() }
@@ -5314,13 +5579,14 @@ func file_fsmpb_fsm_proto_init() {
 	file_fsmpb_fsm_proto_msgTypes[3].OneofWrappers = []any{}
 	file_fsmpb_fsm_proto_msgTypes[6].OneofWrappers = []any{}
 	file_fsmpb_fsm_proto_msgTypes[13].OneofWrappers = []any{}
+	file_fsmpb_fsm_proto_msgTypes[52].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsmpb_fsm_proto_rawDesc), len(file_fsmpb_fsm_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   53,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

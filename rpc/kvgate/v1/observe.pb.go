@@ -1395,8 +1395,10 @@ type ReadJournalResponse struct {
 	// First log index that is still kept; what lies before was trimmed.
 	FirstKeptIndex uint64 `protobuf:"varint,3,opt,name=first_kept_index,json=firstKeptIndex,proto3" json:"first_kept_index,omitempty"`
 	LastIndex      uint64 `protobuf:"varint,4,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// When the first kept event happened; absent in an empty journal, and on all pages but the first.
+	FirstKeptTime *timestamppb.Timestamp `protobuf:"bytes,40,opt,name=first_kept_time,json=firstKeptTime,proto3" json:"first_kept_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReadJournalResponse) Reset() {
@@ -1457,6 +1459,196 @@ func (x *ReadJournalResponse) GetLastIndex() uint64 {
 	return 0
 }
 
+func (x *ReadJournalResponse) GetFirstKeptTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstKeptTime
+	}
+	return nil
+}
+
+type WatchEventsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// First log index wanted; 0 means only what happens from now on, unless from_start is set.
+	FromIndex uint64 `protobuf:"varint,1,opt,name=from_index,json=fromIndex,proto3" json:"from_index,omitempty"`
+	// First event wanted within from_index.
+	FromN uint32 `protobuf:"varint,2,opt,name=from_n,json=fromN,proto3" json:"from_n,omitempty"`
+	// From the first kept event on.
+	FromStart     bool     `protobuf:"varint,3,opt,name=from_start,json=fromStart,proto3" json:"from_start,omitempty"`
+	Pool          string   `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	TicketId      string   `protobuf:"bytes,5,opt,name=ticket_id,json=ticketId,proto3" json:"ticket_id,omitempty"`
+	SessionId     string   `protobuf:"bytes,6,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	HolderId      string   `protobuf:"bytes,7,opt,name=holder_id,json=holderId,proto3" json:"holder_id,omitempty"`
+	GroupId       string   `protobuf:"bytes,8,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	Kinds         []string `protobuf:"bytes,9,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsRequest) Reset() {
+	*x = WatchEventsRequest{}
+	mi := &file_kvgate_v1_observe_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsRequest) ProtoMessage() {}
+
+func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_observe_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
+func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_observe_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *WatchEventsRequest) GetFromIndex() uint64 {
+	if x != nil {
+		return x.FromIndex
+	}
+	return 0
+}
+
+func (x *WatchEventsRequest) GetFromN() uint32 {
+	if x != nil {
+		return x.FromN
+	}
+	return 0
+}
+
+func (x *WatchEventsRequest) GetFromStart() bool {
+	if x != nil {
+		return x.FromStart
+	}
+	return false
+}
+
+func (x *WatchEventsRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetTicketId() string {
+	if x != nil {
+		return x.TicketId
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetHolderId() string {
+	if x != nil {
+		return x.HolderId
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+func (x *WatchEventsRequest) GetKinds() []string {
+	if x != nil {
+		return x.Kinds
+	}
+	return nil
+}
+
+type WatchEventsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What matched since the message before, in order; empty in a message that only tells the place.
+	Events []*JournalEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	// Where a caller that comes back goes on.
+	NextIndex uint64 `protobuf:"varint,2,opt,name=next_index,json=nextIndex,proto3" json:"next_index,omitempty"`
+	NextN     uint32 `protobuf:"varint,3,opt,name=next_n,json=nextN,proto3" json:"next_n,omitempty"`
+	// Set when events between the wanted place and this index are gone: they were trimmed before they
+	// could be sent.
+	TrimmedBefore uint64 `protobuf:"varint,4,opt,name=trimmed_before,json=trimmedBefore,proto3" json:"trimmed_before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEventsResponse) Reset() {
+	*x = WatchEventsResponse{}
+	mi := &file_kvgate_v1_observe_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEventsResponse) ProtoMessage() {}
+
+func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_observe_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
+func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_observe_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *WatchEventsResponse) GetEvents() []*JournalEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *WatchEventsResponse) GetNextIndex() uint64 {
+	if x != nil {
+		return x.NextIndex
+	}
+	return 0
+}
+
+func (x *WatchEventsResponse) GetNextN() uint32 {
+	if x != nil {
+		return x.NextN
+	}
+	return 0
+}
+
+func (x *WatchEventsResponse) GetTrimmedBefore() uint64 {
+	if x != nil {
+		return x.TrimmedBefore
+	}
+	return 0
+}
+
 // JournalEvent is one thing that happened. Fields that do not apply are zero.
 type JournalEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1486,15 +1678,22 @@ type JournalEvent struct {
 	// Ledger time of the deadline the event set, nanoseconds.
 	Deadline int64 `protobuf:"varint,20,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// What else belongs to the kind, as text: changed settings, engine changes, reported usage.
-	Detail        string `protobuf:"bytes,21,opt,name=detail,proto3" json:"detail,omitempty"`
-	WaitingAfter  int64  `protobuf:"varint,22,opt,name=waiting_after,json=waitingAfter,proto3" json:"waiting_after,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Detail       string `protobuf:"bytes,21,opt,name=detail,proto3" json:"detail,omitempty"`
+	WaitingAfter int64  `protobuf:"varint,22,opt,name=waiting_after,json=waitingAfter,proto3" json:"waiting_after,omitempty"`
+	// What the ticket asked for; only where a ticket arrived.
+	Arrival *Arrival `protobuf:"bytes,40,opt,name=arrival,proto3" json:"arrival,omitempty"`
+	// What the engines report; on capacity and usage events.
+	Measured *Measured `protobuf:"bytes,41,opt,name=measured,proto3" json:"measured,omitempty"`
+	// On settings events.
+	SettingsBefore *Settings `protobuf:"bytes,42,opt,name=settings_before,json=settingsBefore,proto3" json:"settings_before,omitempty"`
+	SettingsAfter  *Settings `protobuf:"bytes,43,opt,name=settings_after,json=settingsAfter,proto3" json:"settings_after,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *JournalEvent) Reset() {
 	*x = JournalEvent{}
-	mi := &file_kvgate_v1_observe_proto_msgTypes[17]
+	mi := &file_kvgate_v1_observe_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1705,7 @@ func (x *JournalEvent) String() string {
 func (*JournalEvent) ProtoMessage() {}
 
 func (x *JournalEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_observe_proto_msgTypes[17]
+	mi := &file_kvgate_v1_observe_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1718,7 @@ func (x *JournalEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalEvent.ProtoReflect.Descriptor instead.
 func (*JournalEvent) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_observe_proto_rawDescGZIP(), []int{17}
+	return file_kvgate_v1_observe_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JournalEvent) GetIndex() uint64 {
@@ -1676,6 +1875,239 @@ func (x *JournalEvent) GetWaitingAfter() int64 {
 	return 0
 }
 
+func (x *JournalEvent) GetArrival() *Arrival {
+	if x != nil {
+		return x.Arrival
+	}
+	return nil
+}
+
+func (x *JournalEvent) GetMeasured() *Measured {
+	if x != nil {
+		return x.Measured
+	}
+	return nil
+}
+
+func (x *JournalEvent) GetSettingsBefore() *Settings {
+	if x != nil {
+		return x.SettingsBefore
+	}
+	return nil
+}
+
+func (x *JournalEvent) GetSettingsAfter() *Settings {
+	if x != nil {
+		return x.SettingsAfter
+	}
+	return nil
+}
+
+// Arrival is what a ticket asked for.
+type Arrival struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	PromptTokens      int64                  `protobuf:"varint,1,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	MaxNewTokens      int64                  `protobuf:"varint,2,opt,name=max_new_tokens,json=maxNewTokens,proto3" json:"max_new_tokens,omitempty"`
+	ReservationTokens int64                  `protobuf:"varint,3,opt,name=reservation_tokens,json=reservationTokens,proto3" json:"reservation_tokens,omitempty"`
+	Mode              Mode                   `protobuf:"varint,4,opt,name=mode,proto3,enum=kvgate.v1.Mode" json:"mode,omitempty"`
+	Protected         bool                   `protobuf:"varint,5,opt,name=protected,proto3" json:"protected,omitempty"`
+	// Absent: the pool's.
+	MaxWait       *durationpb.Duration `protobuf:"bytes,6,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	Ttl           *durationpb.Duration `protobuf:"bytes,7,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Arrival) Reset() {
+	*x = Arrival{}
+	mi := &file_kvgate_v1_observe_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Arrival) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Arrival) ProtoMessage() {}
+
+func (x *Arrival) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_observe_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
+func (*Arrival) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_observe_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Arrival) GetPromptTokens() int64 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Arrival) GetMaxNewTokens() int64 {
+	if x != nil {
+		return x.MaxNewTokens
+	}
+	return 0
+}
+
+func (x *Arrival) GetReservationTokens() int64 {
+	if x != nil {
+		return x.ReservationTokens
+	}
+	return 0
+}
+
+func (x *Arrival) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_UNSPECIFIED
+}
+
+func (x *Arrival) GetProtected() bool {
+	if x != nil {
+		return x.Protected
+	}
+	return false
+}
+
+func (x *Arrival) GetMaxWait() *durationpb.Duration {
+	if x != nil {
+		return x.MaxWait
+	}
+	return nil
+}
+
+func (x *Arrival) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+// Measured sums up a pool's healthy engines.
+type Measured struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the engines that make the ceiling, before the headroom.
+	CapacityTokens  int64   `protobuf:"varint,1,opt,name=capacity_tokens,json=capacityTokens,proto3" json:"capacity_tokens,omitempty"`
+	UsedTokens      int64   `protobuf:"varint,2,opt,name=used_tokens,json=usedTokens,proto3" json:"used_tokens,omitempty"`
+	EvictableTokens int64   `protobuf:"varint,3,opt,name=evictable_tokens,json=evictableTokens,proto3" json:"evictable_tokens,omitempty"`
+	Pressure        float64 `protobuf:"fixed64,4,opt,name=pressure,proto3" json:"pressure,omitempty"`
+	// Tokens per second.
+	EvictionRate    float64 `protobuf:"fixed64,5,opt,name=eviction_rate,json=evictionRate,proto3" json:"eviction_rate,omitempty"`
+	RunningRequests int64   `protobuf:"varint,6,opt,name=running_requests,json=runningRequests,proto3" json:"running_requests,omitempty"`
+	QueuedRequests  int64   `protobuf:"varint,7,opt,name=queued_requests,json=queuedRequests,proto3" json:"queued_requests,omitempty"`
+	HealthyEngines  int64   `protobuf:"varint,8,opt,name=healthy_engines,json=healthyEngines,proto3" json:"healthy_engines,omitempty"`
+	KnownEngines    int64   `protobuf:"varint,9,opt,name=known_engines,json=knownEngines,proto3" json:"known_engines,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Measured) Reset() {
+	*x = Measured{}
+	mi := &file_kvgate_v1_observe_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Measured) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Measured) ProtoMessage() {}
+
+func (x *Measured) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_observe_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Measured.ProtoReflect.Descriptor instead.
+func (*Measured) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_observe_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Measured) GetCapacityTokens() int64 {
+	if x != nil {
+		return x.CapacityTokens
+	}
+	return 0
+}
+
+func (x *Measured) GetUsedTokens() int64 {
+	if x != nil {
+		return x.UsedTokens
+	}
+	return 0
+}
+
+func (x *Measured) GetEvictableTokens() int64 {
+	if x != nil {
+		return x.EvictableTokens
+	}
+	return 0
+}
+
+func (x *Measured) GetPressure() float64 {
+	if x != nil {
+		return x.Pressure
+	}
+	return 0
+}
+
+func (x *Measured) GetEvictionRate() float64 {
+	if x != nil {
+		return x.EvictionRate
+	}
+	return 0
+}
+
+func (x *Measured) GetRunningRequests() int64 {
+	if x != nil {
+		return x.RunningRequests
+	}
+	return 0
+}
+
+func (x *Measured) GetQueuedRequests() int64 {
+	if x != nil {
+		return x.QueuedRequests
+	}
+	return 0
+}
+
+func (x *Measured) GetHealthyEngines() int64 {
+	if x != nil {
+		return x.HealthyEngines
+	}
+	return 0
+}
+
+func (x *Measured) GetKnownEngines() int64 {
+	if x != nil {
+		return x.KnownEngines
+	}
+	return 0
+}
+
 type DrainStepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Pool  string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
@@ -1688,7 +2120,7 @@ type DrainStepRequest struct {
 
 func (x *DrainStepRequest) Reset() {
 	*x = DrainStepRequest{}
-	mi := &file_kvgate_v1_observe_proto_msgTypes[18]
+	mi := &file_kvgate_v1_observe_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +2132,7 @@ func (x *DrainStepRequest) String() string {
 func (*DrainStepRequest) ProtoMessage() {}
 
 func (x *DrainStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_observe_proto_msgTypes[18]
+	mi := &file_kvgate_v1_observe_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +2145,7 @@ func (x *DrainStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainStepRequest.ProtoReflect.Descriptor instead.
 func (*DrainStepRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_observe_proto_rawDescGZIP(), []int{18}
+	return file_kvgate_v1_observe_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DrainStepRequest) GetPool() string {
@@ -1748,7 +2180,7 @@ type DrainStepResponse struct {
 
 func (x *DrainStepResponse) Reset() {
 	*x = DrainStepResponse{}
-	mi := &file_kvgate_v1_observe_proto_msgTypes[19]
+	mi := &file_kvgate_v1_observe_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +2192,7 @@ func (x *DrainStepResponse) String() string {
 func (*DrainStepResponse) ProtoMessage() {}
 
 func (x *DrainStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_observe_proto_msgTypes[19]
+	mi := &file_kvgate_v1_observe_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +2205,7 @@ func (x *DrainStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainStepResponse.ProtoReflect.Descriptor instead.
 func (*DrainStepResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_observe_proto_rawDescGZIP(), []int{19}
+	return file_kvgate_v1_observe_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DrainStepResponse) GetMetrics() map[string]float64 {
@@ -1794,7 +2226,7 @@ var File_kvgate_v1_observe_proto protoreflect.FileDescriptor
 
 const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\n" +
-	"\x17kvgate/v1/observe.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15kvgate/v1/types.proto\"P\n" +
+	"\x17kvgate/v1/observe.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17kvgate/v1/cluster.proto\x1a\x15kvgate/v1/types.proto\"P\n" +
 	"\x10GetBudgetRequest\x12&\n" +
 	"\x04pool\x18\x01 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x04pool\x12\x14\n" +
 	"\x05stale\x18\x02 \x01(\bR\x05stale\"\xad\x03\n" +
@@ -1931,13 +2363,33 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\xbaH\a\x1a\x05\x18\x90N(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\v \x01(\tB\b\xbaH\x05r\x03(\x80\x04R\tpageToken\x12\x14\n" +
-	"\x05stale\x18\f \x01(\bR\x05stale\"\xb7\x01\n" +
+	"\x05stale\x18\f \x01(\bR\x05stale\"\xfb\x01\n" +
 	"\x13ReadJournalResponse\x12/\n" +
 	"\x06events\x18\x01 \x03(\v2\x17.kvgate.v1.JournalEventR\x06events\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12(\n" +
 	"\x10first_kept_index\x18\x03 \x01(\x04R\x0efirstKeptIndex\x12\x1d\n" +
 	"\n" +
-	"last_index\x18\x04 \x01(\x04R\tlastIndex\"\x8f\x05\n" +
+	"last_index\x18\x04 \x01(\x04R\tlastIndex\x12B\n" +
+	"\x0ffirst_kept_time\x18( \x01(\v2\x1a.google.protobuf.TimestampR\rfirstKeptTime\"\xf5\x02\n" +
+	"\x12WatchEventsRequest\x12\x1d\n" +
+	"\n" +
+	"from_index\x18\x01 \x01(\x04R\tfromIndex\x12\x15\n" +
+	"\x06from_n\x18\x02 \x01(\rR\x05fromN\x12\x1d\n" +
+	"\n" +
+	"from_start\x18\x03 \x01(\bR\tfromStart\x12&\n" +
+	"\x04pool\x18\x04 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x04pool\x12/\n" +
+	"\tticket_id\x18\x05 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\bticketId\x121\n" +
+	"\n" +
+	"session_id\x18\x06 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\tsessionId\x12/\n" +
+	"\tholder_id\x18\a \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\bholderId\x12-\n" +
+	"\bgroup_id\x18\b \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\agroupId\x12\x1e\n" +
+	"\x05kinds\x18\t \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\x05kinds\"\xa3\x01\n" +
+	"\x13WatchEventsResponse\x12/\n" +
+	"\x06events\x18\x01 \x03(\v2\x17.kvgate.v1.JournalEventR\x06events\x12\x1d\n" +
+	"\n" +
+	"next_index\x18\x02 \x01(\x04R\tnextIndex\x12\x15\n" +
+	"\x06next_n\x18\x03 \x01(\rR\x05nextN\x12%\n" +
+	"\x0etrimmed_before\x18\x04 \x01(\x04R\rtrimmedBefore\"\xe8\x06\n" +
 	"\fJournalEvent\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\f\n" +
 	"\x01n\x18\x02 \x01(\rR\x01n\x12\x1f\n" +
@@ -1963,7 +2415,30 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\bpriority\x18\x13 \x01(\x05R\bpriority\x12\x1a\n" +
 	"\bdeadline\x18\x14 \x01(\x03R\bdeadline\x12\x16\n" +
 	"\x06detail\x18\x15 \x01(\tR\x06detail\x12#\n" +
-	"\rwaiting_after\x18\x16 \x01(\x03R\fwaitingAfter\"\x82\x01\n" +
+	"\rwaiting_after\x18\x16 \x01(\x03R\fwaitingAfter\x12,\n" +
+	"\aarrival\x18( \x01(\v2\x12.kvgate.v1.ArrivalR\aarrival\x12/\n" +
+	"\bmeasured\x18) \x01(\v2\x13.kvgate.v1.MeasuredR\bmeasured\x12<\n" +
+	"\x0fsettings_before\x18* \x01(\v2\x13.kvgate.v1.SettingsR\x0esettingsBefore\x12:\n" +
+	"\x0esettings_after\x18+ \x01(\v2\x13.kvgate.v1.SettingsR\rsettingsAfter\"\xa9\x02\n" +
+	"\aArrival\x12#\n" +
+	"\rprompt_tokens\x18\x01 \x01(\x03R\fpromptTokens\x12$\n" +
+	"\x0emax_new_tokens\x18\x02 \x01(\x03R\fmaxNewTokens\x12-\n" +
+	"\x12reservation_tokens\x18\x03 \x01(\x03R\x11reservationTokens\x12#\n" +
+	"\x04mode\x18\x04 \x01(\x0e2\x0f.kvgate.v1.ModeR\x04mode\x12\x1c\n" +
+	"\tprotected\x18\x05 \x01(\bR\tprotected\x124\n" +
+	"\bmax_wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12+\n" +
+	"\x03ttl\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\xe2\x02\n" +
+	"\bMeasured\x12'\n" +
+	"\x0fcapacity_tokens\x18\x01 \x01(\x03R\x0ecapacityTokens\x12\x1f\n" +
+	"\vused_tokens\x18\x02 \x01(\x03R\n" +
+	"usedTokens\x12)\n" +
+	"\x10evictable_tokens\x18\x03 \x01(\x03R\x0fevictableTokens\x12\x1a\n" +
+	"\bpressure\x18\x04 \x01(\x01R\bpressure\x12#\n" +
+	"\reviction_rate\x18\x05 \x01(\x01R\fevictionRate\x12)\n" +
+	"\x10running_requests\x18\x06 \x01(\x03R\x0frunningRequests\x12'\n" +
+	"\x0fqueued_requests\x18\a \x01(\x03R\x0equeuedRequests\x12'\n" +
+	"\x0fhealthy_engines\x18\b \x01(\x03R\x0ehealthyEngines\x12#\n" +
+	"\rknown_engines\x18\t \x01(\x03R\fknownEngines\"\x82\x01\n" +
 	"\x10DrainStepRequest\x12&\n" +
 	"\x04pool\x18\x01 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x04pool\x12\x1b\n" +
 	"\x04step\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04step\x12)\n" +
@@ -1973,7 +2448,7 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\x04step\x18\x02 \x01(\x03R\x04step\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x012\xe5\x04\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x012\xb5\x05\n" +
 	"\x0eObserveService\x12F\n" +
 	"\tGetBudget\x12\x1b.kvgate.v1.GetBudgetRequest\x1a\x1c.kvgate.v1.GetBudgetResponse\x12F\n" +
 	"\tGetTicket\x12\x1b.kvgate.v1.GetTicketRequest\x1a\x1c.kvgate.v1.GetTicketResponse\x12I\n" +
@@ -1982,7 +2457,8 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\vListWaiters\x12\x1d.kvgate.v1.ListWaitersRequest\x1a\x1e.kvgate.v1.ListWaitersResponse\x12L\n" +
 	"\vListEngines\x12\x1d.kvgate.v1.ListEnginesRequest\x1a\x1e.kvgate.v1.ListEnginesResponse\x12F\n" +
 	"\tListPools\x12\x1b.kvgate.v1.ListPoolsRequest\x1a\x1c.kvgate.v1.ListPoolsResponse\x12L\n" +
-	"\vReadJournal\x12\x1d.kvgate.v1.ReadJournalRequest\x1a\x1e.kvgate.v1.ReadJournalResponse\x12F\n" +
+	"\vReadJournal\x12\x1d.kvgate.v1.ReadJournalRequest\x1a\x1e.kvgate.v1.ReadJournalResponse\x12N\n" +
+	"\vWatchEvents\x12\x1d.kvgate.v1.WatchEventsRequest\x1a\x1e.kvgate.v1.WatchEventsResponse0\x01\x12F\n" +
 	"\tDrainStep\x12\x1b.kvgate.v1.DrainStepRequest\x1a\x1c.kvgate.v1.DrainStepResponseB\x1fZ\x1dkvgate/rpc/kvgate/v1;kvgatev1b\x06proto3"
 
 var (
@@ -1997,7 +2473,7 @@ func file_kvgate_v1_observe_proto_rawDescGZIP() []byte {
 	return file_kvgate_v1_observe_proto_rawDescData
 }
 
-var file_kvgate_v1_observe_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_kvgate_v1_observe_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_kvgate_v1_observe_proto_goTypes = []any{
 	(*GetBudgetRequest)(nil),      // 0: kvgate.v1.GetBudgetRequest
 	(*GetBudgetResponse)(nil),     // 1: kvgate.v1.GetBudgetResponse
@@ -2016,59 +2492,76 @@ var file_kvgate_v1_observe_proto_goTypes = []any{
 	(*ListPoolsResponse)(nil),     // 14: kvgate.v1.ListPoolsResponse
 	(*ReadJournalRequest)(nil),    // 15: kvgate.v1.ReadJournalRequest
 	(*ReadJournalResponse)(nil),   // 16: kvgate.v1.ReadJournalResponse
-	(*JournalEvent)(nil),          // 17: kvgate.v1.JournalEvent
-	(*DrainStepRequest)(nil),      // 18: kvgate.v1.DrainStepRequest
-	(*DrainStepResponse)(nil),     // 19: kvgate.v1.DrainStepResponse
-	nil,                           // 20: kvgate.v1.DrainStepResponse.MetricsEntry
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
-	(TicketState)(0),              // 22: kvgate.v1.TicketState
-	(WaitReason)(0),               // 23: kvgate.v1.WaitReason
-	(EngineRole)(0),               // 24: kvgate.v1.EngineRole
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*WatchEventsRequest)(nil),    // 17: kvgate.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),   // 18: kvgate.v1.WatchEventsResponse
+	(*JournalEvent)(nil),          // 19: kvgate.v1.JournalEvent
+	(*Arrival)(nil),               // 20: kvgate.v1.Arrival
+	(*Measured)(nil),              // 21: kvgate.v1.Measured
+	(*DrainStepRequest)(nil),      // 22: kvgate.v1.DrainStepRequest
+	(*DrainStepResponse)(nil),     // 23: kvgate.v1.DrainStepResponse
+	nil,                           // 24: kvgate.v1.DrainStepResponse.MetricsEntry
+	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
+	(TicketState)(0),              // 26: kvgate.v1.TicketState
+	(WaitReason)(0),               // 27: kvgate.v1.WaitReason
+	(EngineRole)(0),               // 28: kvgate.v1.EngineRole
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*Settings)(nil),              // 30: kvgate.v1.Settings
+	(Mode)(0),                     // 31: kvgate.v1.Mode
 }
 var file_kvgate_v1_observe_proto_depIdxs = []int32{
-	21, // 0: kvgate.v1.GetBudgetResponse.oldest_wait:type_name -> google.protobuf.Duration
-	22, // 1: kvgate.v1.GetTicketResponse.state:type_name -> kvgate.v1.TicketState
-	23, // 2: kvgate.v1.GetTicketResponse.wait_reason:type_name -> kvgate.v1.WaitReason
-	21, // 3: kvgate.v1.GetTicketResponse.waited:type_name -> google.protobuf.Duration
-	21, // 4: kvgate.v1.GetTicketResponse.expires_in:type_name -> google.protobuf.Duration
+	25, // 0: kvgate.v1.GetBudgetResponse.oldest_wait:type_name -> google.protobuf.Duration
+	26, // 1: kvgate.v1.GetTicketResponse.state:type_name -> kvgate.v1.TicketState
+	27, // 2: kvgate.v1.GetTicketResponse.wait_reason:type_name -> kvgate.v1.WaitReason
+	25, // 3: kvgate.v1.GetTicketResponse.waited:type_name -> google.protobuf.Duration
+	25, // 4: kvgate.v1.GetTicketResponse.expires_in:type_name -> google.protobuf.Duration
 	6,  // 5: kvgate.v1.ListLeasesResponse.leases:type_name -> kvgate.v1.Lease
-	21, // 6: kvgate.v1.Lease.held:type_name -> google.protobuf.Duration
-	21, // 7: kvgate.v1.Lease.expires_in:type_name -> google.protobuf.Duration
+	25, // 6: kvgate.v1.Lease.held:type_name -> google.protobuf.Duration
+	25, // 7: kvgate.v1.Lease.expires_in:type_name -> google.protobuf.Duration
 	9,  // 8: kvgate.v1.ListWaitersResponse.waiters:type_name -> kvgate.v1.Waiter
-	23, // 9: kvgate.v1.Waiter.wait_reason:type_name -> kvgate.v1.WaitReason
-	21, // 10: kvgate.v1.Waiter.waited:type_name -> google.protobuf.Duration
-	21, // 11: kvgate.v1.Waiter.ages_in:type_name -> google.protobuf.Duration
+	27, // 9: kvgate.v1.Waiter.wait_reason:type_name -> kvgate.v1.WaitReason
+	25, // 10: kvgate.v1.Waiter.waited:type_name -> google.protobuf.Duration
+	25, // 11: kvgate.v1.Waiter.ages_in:type_name -> google.protobuf.Duration
 	12, // 12: kvgate.v1.ListEnginesResponse.engines:type_name -> kvgate.v1.Engine
-	21, // 13: kvgate.v1.ListEnginesResponse.snapshot_age:type_name -> google.protobuf.Duration
-	24, // 14: kvgate.v1.Engine.role:type_name -> kvgate.v1.EngineRole
-	25, // 15: kvgate.v1.ReadJournalRequest.since:type_name -> google.protobuf.Timestamp
-	25, // 16: kvgate.v1.ReadJournalRequest.until:type_name -> google.protobuf.Timestamp
-	17, // 17: kvgate.v1.ReadJournalResponse.events:type_name -> kvgate.v1.JournalEvent
-	25, // 18: kvgate.v1.JournalEvent.wall_time:type_name -> google.protobuf.Timestamp
-	21, // 19: kvgate.v1.JournalEvent.wait:type_name -> google.protobuf.Duration
-	20, // 20: kvgate.v1.DrainStepResponse.metrics:type_name -> kvgate.v1.DrainStepResponse.MetricsEntry
-	0,  // 21: kvgate.v1.ObserveService.GetBudget:input_type -> kvgate.v1.GetBudgetRequest
-	2,  // 22: kvgate.v1.ObserveService.GetTicket:input_type -> kvgate.v1.GetTicketRequest
-	4,  // 23: kvgate.v1.ObserveService.ListLeases:input_type -> kvgate.v1.ListLeasesRequest
-	7,  // 24: kvgate.v1.ObserveService.ListWaiters:input_type -> kvgate.v1.ListWaitersRequest
-	10, // 25: kvgate.v1.ObserveService.ListEngines:input_type -> kvgate.v1.ListEnginesRequest
-	13, // 26: kvgate.v1.ObserveService.ListPools:input_type -> kvgate.v1.ListPoolsRequest
-	15, // 27: kvgate.v1.ObserveService.ReadJournal:input_type -> kvgate.v1.ReadJournalRequest
-	18, // 28: kvgate.v1.ObserveService.DrainStep:input_type -> kvgate.v1.DrainStepRequest
-	1,  // 29: kvgate.v1.ObserveService.GetBudget:output_type -> kvgate.v1.GetBudgetResponse
-	3,  // 30: kvgate.v1.ObserveService.GetTicket:output_type -> kvgate.v1.GetTicketResponse
-	5,  // 31: kvgate.v1.ObserveService.ListLeases:output_type -> kvgate.v1.ListLeasesResponse
-	8,  // 32: kvgate.v1.ObserveService.ListWaiters:output_type -> kvgate.v1.ListWaitersResponse
-	11, // 33: kvgate.v1.ObserveService.ListEngines:output_type -> kvgate.v1.ListEnginesResponse
-	14, // 34: kvgate.v1.ObserveService.ListPools:output_type -> kvgate.v1.ListPoolsResponse
-	16, // 35: kvgate.v1.ObserveService.ReadJournal:output_type -> kvgate.v1.ReadJournalResponse
-	19, // 36: kvgate.v1.ObserveService.DrainStep:output_type -> kvgate.v1.DrainStepResponse
-	29, // [29:37] is the sub-list for method output_type
-	21, // [21:29] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	25, // 13: kvgate.v1.ListEnginesResponse.snapshot_age:type_name -> google.protobuf.Duration
+	28, // 14: kvgate.v1.Engine.role:type_name -> kvgate.v1.EngineRole
+	29, // 15: kvgate.v1.ReadJournalRequest.since:type_name -> google.protobuf.Timestamp
+	29, // 16: kvgate.v1.ReadJournalRequest.until:type_name -> google.protobuf.Timestamp
+	19, // 17: kvgate.v1.ReadJournalResponse.events:type_name -> kvgate.v1.JournalEvent
+	29, // 18: kvgate.v1.ReadJournalResponse.first_kept_time:type_name -> google.protobuf.Timestamp
+	19, // 19: kvgate.v1.WatchEventsResponse.events:type_name -> kvgate.v1.JournalEvent
+	29, // 20: kvgate.v1.JournalEvent.wall_time:type_name -> google.protobuf.Timestamp
+	25, // 21: kvgate.v1.JournalEvent.wait:type_name -> google.protobuf.Duration
+	20, // 22: kvgate.v1.JournalEvent.arrival:type_name -> kvgate.v1.Arrival
+	21, // 23: kvgate.v1.JournalEvent.measured:type_name -> kvgate.v1.Measured
+	30, // 24: kvgate.v1.JournalEvent.settings_before:type_name -> kvgate.v1.Settings
+	30, // 25: kvgate.v1.JournalEvent.settings_after:type_name -> kvgate.v1.Settings
+	31, // 26: kvgate.v1.Arrival.mode:type_name -> kvgate.v1.Mode
+	25, // 27: kvgate.v1.Arrival.max_wait:type_name -> google.protobuf.Duration
+	25, // 28: kvgate.v1.Arrival.ttl:type_name -> google.protobuf.Duration
+	24, // 29: kvgate.v1.DrainStepResponse.metrics:type_name -> kvgate.v1.DrainStepResponse.MetricsEntry
+	0,  // 30: kvgate.v1.ObserveService.GetBudget:input_type -> kvgate.v1.GetBudgetRequest
+	2,  // 31: kvgate.v1.ObserveService.GetTicket:input_type -> kvgate.v1.GetTicketRequest
+	4,  // 32: kvgate.v1.ObserveService.ListLeases:input_type -> kvgate.v1.ListLeasesRequest
+	7,  // 33: kvgate.v1.ObserveService.ListWaiters:input_type -> kvgate.v1.ListWaitersRequest
+	10, // 34: kvgate.v1.ObserveService.ListEngines:input_type -> kvgate.v1.ListEnginesRequest
+	13, // 35: kvgate.v1.ObserveService.ListPools:input_type -> kvgate.v1.ListPoolsRequest
+	15, // 36: kvgate.v1.ObserveService.ReadJournal:input_type -> kvgate.v1.ReadJournalRequest
+	17, // 37: kvgate.v1.ObserveService.WatchEvents:input_type -> kvgate.v1.WatchEventsRequest
+	22, // 38: kvgate.v1.ObserveService.DrainStep:input_type -> kvgate.v1.DrainStepRequest
+	1,  // 39: kvgate.v1.ObserveService.GetBudget:output_type -> kvgate.v1.GetBudgetResponse
+	3,  // 40: kvgate.v1.ObserveService.GetTicket:output_type -> kvgate.v1.GetTicketResponse
+	5,  // 41: kvgate.v1.ObserveService.ListLeases:output_type -> kvgate.v1.ListLeasesResponse
+	8,  // 42: kvgate.v1.ObserveService.ListWaiters:output_type -> kvgate.v1.ListWaitersResponse
+	11, // 43: kvgate.v1.ObserveService.ListEngines:output_type -> kvgate.v1.ListEnginesResponse
+	14, // 44: kvgate.v1.ObserveService.ListPools:output_type -> kvgate.v1.ListPoolsResponse
+	16, // 45: kvgate.v1.ObserveService.ReadJournal:output_type -> kvgate.v1.ReadJournalResponse
+	18, // 46: kvgate.v1.ObserveService.WatchEvents:output_type -> kvgate.v1.WatchEventsResponse
+	23, // 47: kvgate.v1.ObserveService.DrainStep:output_type -> kvgate.v1.DrainStepResponse
+	39, // [39:48] is the sub-list for method output_type
+	30, // [30:39] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_kvgate_v1_observe_proto_init() }
@@ -2076,6 +2569,7 @@ func file_kvgate_v1_observe_proto_init() {
 	if File_kvgate_v1_observe_proto != nil {
 		return
 	}
+	file_kvgate_v1_cluster_proto_init()
 	file_kvgate_v1_types_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2083,7 +2577,7 @@ func file_kvgate_v1_observe_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kvgate_v1_observe_proto_rawDesc), len(file_kvgate_v1_observe_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

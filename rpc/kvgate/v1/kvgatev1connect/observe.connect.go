@@ -54,6 +54,9 @@ const (
 	// ObserveServiceReadJournalProcedure is the fully-qualified name of the ObserveService's
 	// ReadJournal RPC.
 	ObserveServiceReadJournalProcedure = "/kvgate.v1.ObserveService/ReadJournal"
+	// ObserveServiceWatchEventsProcedure is the fully-qualified name of the ObserveService's
+	// WatchEvents RPC.
+	ObserveServiceWatchEventsProcedure = "/kvgate.v1.ObserveService/WatchEvents"
 	// ObserveServiceDrainStepProcedure is the fully-qualified name of the ObserveService's DrainStep
 	// RPC.
 	ObserveServiceDrainStepProcedure = "/kvgate.v1.ObserveService/DrainStep"
@@ -69,6 +72,9 @@ type ObserveServiceClient interface {
 	ListPools(context.Context, *connect.Request[v1.ListPoolsRequest]) (*connect.Response[v1.ListPoolsResponse], error)
 	// ReadJournal returns events in order from an index, filtered.
 	ReadJournal(context.Context, *connect.Request[v1.ReadJournalRequest]) (*connect.Response[v1.ReadJournalResponse], error)
+	// WatchEvents sends events as they happen, from an index on, until the caller goes away. A caller whose
+	// stream breaks resumes behind the last place it was told.
+	WatchEvents(context.Context, *connect.Request[v1.WatchEventsRequest]) (*connect.ServerStreamForClient[v1.WatchEventsResponse], error)
 	// DrainStep returns the metrics since the previous drain and resets the window. The same
 	// (run_id, step) again returns the same answer.
 	DrainStep(context.Context, *connect.Request[v1.DrainStepRequest]) (*connect.Response[v1.DrainStepResponse], error)
@@ -127,6 +133,12 @@ func NewObserveServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(observeServiceMethods.ByName("ReadJournal")),
 			connect.WithClientOptions(opts...),
 		),
+		watchEvents: connect.NewClient[v1.WatchEventsRequest, v1.WatchEventsResponse](
+			httpClient,
+			baseURL+ObserveServiceWatchEventsProcedure,
+			connect.WithSchema(observeServiceMethods.ByName("WatchEvents")),
+			connect.WithClientOptions(opts...),
+		),
 		drainStep: connect.NewClient[v1.DrainStepRequest, v1.DrainStepResponse](
 			httpClient,
 			baseURL+ObserveServiceDrainStepProcedure,
@@ -145,6 +157,7 @@ type observeServiceClient struct {
 	listEngines *connect.Client[v1.ListEnginesRequest, v1.ListEnginesResponse]
 	listPools   *connect.Client[v1.ListPoolsRequest, v1.ListPoolsResponse]
 	readJournal *connect.Client[v1.ReadJournalRequest, v1.ReadJournalResponse]
+	watchEvents *connect.Client[v1.WatchEventsRequest, v1.WatchEventsResponse]
 	drainStep   *connect.Client[v1.DrainStepRequest, v1.DrainStepResponse]
 }
 
@@ -183,6 +196,11 @@ func (c *observeServiceClient) ReadJournal(ctx context.Context, req *connect.Req
 	return c.readJournal.CallUnary(ctx, req)
 }
 
+// WatchEvents calls kvgate.v1.ObserveService.WatchEvents.
+func (c *observeServiceClient) WatchEvents(ctx context.Context, req *connect.Request[v1.WatchEventsRequest]) (*connect.ServerStreamForClient[v1.WatchEventsResponse], error) {
+	return c.watchEvents.CallServerStream(ctx, req)
+}
+
 // DrainStep calls kvgate.v1.ObserveService.DrainStep.
 func (c *observeServiceClient) DrainStep(ctx context.Context, req *connect.Request[v1.DrainStepRequest]) (*connect.Response[v1.DrainStepResponse], error) {
 	return c.drainStep.CallUnary(ctx, req)
@@ -198,6 +216,9 @@ type ObserveServiceHandler interface {
 	ListPools(context.Context, *connect.Request[v1.ListPoolsRequest]) (*connect.Response[v1.ListPoolsResponse], error)
 	// ReadJournal returns events in order from an index, filtered.
 	ReadJournal(context.Context, *connect.Request[v1.ReadJournalRequest]) (*connect.Response[v1.ReadJournalResponse], error)
+	// WatchEvents sends events as they happen, from an index on, until the caller goes away. A caller whose
+	// stream breaks resumes behind the last place it was told.
+	WatchEvents(context.Context, *connect.Request[v1.WatchEventsRequest], *connect.ServerStream[v1.WatchEventsResponse]) error
 	// DrainStep returns the metrics since the previous drain and resets the window. The same
 	// (run_id, step) again returns the same answer.
 	DrainStep(context.Context, *connect.Request[v1.DrainStepRequest]) (*connect.Response[v1.DrainStepResponse], error)
@@ -252,6 +273,12 @@ func NewObserveServiceHandler(svc ObserveServiceHandler, opts ...connect.Handler
 		connect.WithSchema(observeServiceMethods.ByName("ReadJournal")),
 		connect.WithHandlerOptions(opts...),
 	)
+	observeServiceWatchEventsHandler := connect.NewServerStreamHandler(
+		ObserveServiceWatchEventsProcedure,
+		svc.WatchEvents,
+		connect.WithSchema(observeServiceMethods.ByName("WatchEvents")),
+		connect.WithHandlerOptions(opts...),
+	)
 	observeServiceDrainStepHandler := connect.NewUnaryHandler(
 		ObserveServiceDrainStepProcedure,
 		svc.DrainStep,
@@ -274,6 +301,8 @@ func NewObserveServiceHandler(svc ObserveServiceHandler, opts ...connect.Handler
 			observeServiceListPoolsHandler.ServeHTTP(w, r)
 		case ObserveServiceReadJournalProcedure:
 			observeServiceReadJournalHandler.ServeHTTP(w, r)
+		case ObserveServiceWatchEventsProcedure:
+			observeServiceWatchEventsHandler.ServeHTTP(w, r)
 		case ObserveServiceDrainStepProcedure:
 			observeServiceDrainStepHandler.ServeHTTP(w, r)
 		default:
@@ -311,6 +340,10 @@ func (UnimplementedObserveServiceHandler) ListPools(context.Context, *connect.Re
 
 func (UnimplementedObserveServiceHandler) ReadJournal(context.Context, *connect.Request[v1.ReadJournalRequest]) (*connect.Response[v1.ReadJournalResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.ObserveService.ReadJournal is not implemented"))
+}
+
+func (UnimplementedObserveServiceHandler) WatchEvents(context.Context, *connect.Request[v1.WatchEventsRequest], *connect.ServerStream[v1.WatchEventsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.ObserveService.WatchEvents is not implemented"))
 }
 
 func (UnimplementedObserveServiceHandler) DrainStep(context.Context, *connect.Request[v1.DrainStepRequest]) (*connect.Response[v1.DrainStepResponse], error) {
