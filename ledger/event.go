@@ -58,11 +58,11 @@ type Event struct {
 	Detail string
 	// Arrival is set where a ticket that the ledger did not know was decided on: with the events of the
 	// pool it is all that a replay needs.
-	Arrival Arrival
+	Arrival Arrival `json:",omitzero"`
 	// Measured is what the engines report, on capacity, usage and epoch events; nil on others.
-	Measured *Measured
+	Measured *Measured `json:",omitzero"`
 	// Before and After are a pool's settings around a change; nil on other events.
-	Before, After *Settings
+	Before, After *Settings `json:",omitzero"`
 }
 
 // Arrival is what a ticket asked for.

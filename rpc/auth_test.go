@@ -54,7 +54,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		"Acquire": clients, "Release": clients, "Renew": clients, "Cancel": clients, "Heartbeat": clients, "Exchange": clients, "Submit": clients, "AwaitGrants": clients,
 		"GetTicket": ticket,
 		"GetBudget": readers, "ListLeases": readers, "ListWaiters": readers, "ListEngines": readers, "ListPools": readers,
-		"ReadJournal": readers, "GetStatus": readers, "GetSettings": readers,
+		"ReadJournal": readers, "WatchEvents": readers, "GetStatus": readers, "GetSettings": readers,
 		"DrainStep": admins, "UpdateSettings": admins, "DeletePool": admins, "AddNode": admins, "RemoveNode": admins, "TransferLeadership": admins,
 	}
 	for _, method := range apiMethods() {

@@ -126,7 +126,10 @@ func startWith(t *testing.T, b *fakeBackend, o Options) *running {
 	if b.ledger == nil {
 		b.ledger = ledger.New()
 	}
-	o.Backend, o.Log = b, slog.New(slog.DiscardHandler)
+	if o.Backend == nil {
+		o.Backend = b
+	}
+	o.Log = slog.New(slog.DiscardHandler)
 	srv, err := New(o)
 	if err != nil {
 		t.Fatal(err)
