@@ -50,8 +50,6 @@ type watch struct {
 	service *observeService
 	stream  *connect.ServerStream[kvgatev1.WatchEventsResponse]
 	query   store.JournalQuery
-	// trimmed is the first kept index when events that were wanted are gone.
-	trimmed uint64
 	// wanted: events from query.FromIndex on must be there, or their loss is told.
 	wanted bool
 }

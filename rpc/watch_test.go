@@ -83,7 +83,7 @@ func TestWatchEventsOfAFileEnds(t *testing.T) {
 func TestWatchEventsRefusesKindsThatDoNotExist(t *testing.T) {
 	r := start(t, &fakeBackend{})
 	c := kvgatev1connect.NewObserveServiceClient(r.client, r.url)
-	stream, err := c.WatchEvents(t.Context(), connect.NewRequest(&kvgatev1.WatchEventsRequest{Kinds: []string{"admited"}}))
+	stream, err := c.WatchEvents(t.Context(), connect.NewRequest(&kvgatev1.WatchEventsRequest{Kinds: []string{"admission"}}))
 	if err != nil {
 		t.Fatal(err)
 	}
