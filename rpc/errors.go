@@ -35,6 +35,7 @@ const (
 	CodeNotTransferred   = "not_transferred"
 	CodeUnauthenticated  = "unauthenticated"
 	CodePermissionDenied = "permission_denied"
+	CodeReadOnlySnapshot = "read_only_snapshot"
 	// CodeSessionClosing belongs to sessions: an Acquire that names a closing session.
 	CodeSessionClosing = "session_closing"
 )
@@ -66,6 +67,7 @@ var faults = []fault{
 	{is: ErrDefaultPool, code: connect.CodeFailedPrecondition, name: CodeDefaultPool},
 	{is: ErrUnauthenticated, code: connect.CodeUnauthenticated, name: CodeUnauthenticated},
 	{is: ErrDenied, code: connect.CodePermissionDenied, name: CodePermissionDenied},
+	{is: fsm.ErrReadOnlySnapshot, code: connect.CodeFailedPrecondition, name: CodeReadOnlySnapshot},
 	{is: fsm.ErrLastVoter, code: connect.CodeFailedPrecondition, name: CodeLastVoter},
 	{is: fsm.ErrUnknownNode, code: connect.CodeNotFound, name: CodeUnknownNode},
 	{is: fsm.ErrAddressTaken, code: connect.CodeFailedPrecondition, name: CodeAddressTaken},
