@@ -120,6 +120,12 @@ func acquireAnswer(d ledger.Decision) *kvgatev1.AcquireResponse {
 		m.ExpiresIn = durationpb.New(d.ExpiresIn)
 		m.Grant = uint64(d.Seq)
 	}
+	if d.Binding != nil {
+		m.Binding = &kvgatev1.Binding{EngineUrl: d.Binding.Engine, DpRank: d.Binding.DPRank}
+	}
+	if d.SessionReused {
+		m.Warnings = append(slices.Clip(m.Warnings), WarningSessionReused)
+	}
 	return m
 }
 

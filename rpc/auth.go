@@ -35,11 +35,20 @@ var observed = []string{
 	kvgatev1connect.ClusterServiceGetSettingsProcedure,
 }
 
+// sessionReads lists the calls of SessionService that change nothing.
+var sessionReads = []string{
+	kvgatev1connect.SessionServiceGetSessionProcedure,
+	kvgatev1connect.SessionServiceListSessionsProcedure,
+	kvgatev1connect.SessionServiceListPinsProcedure,
+}
+
 // rolesFor returns who may call a procedure, beside admins.
 func rolesFor(procedure string) []tokens.Role {
 	service, _, _ := strings.Cut(strings.TrimPrefix(procedure, "/"), "/")
 	switch {
-	case service == kvgatev1connect.AdmissionServiceName:
+	case slices.Contains(sessionReads, procedure):
+		return []tokens.Role{tokens.Client, tokens.Observer}
+	case service == kvgatev1connect.AdmissionServiceName, service == kvgatev1connect.SessionServiceName:
 		return []tokens.Role{tokens.Client}
 	case procedure == kvgatev1connect.ObserveServiceGetTicketProcedure:
 		return []tokens.Role{tokens.Client, tokens.Observer}

@@ -52,6 +52,8 @@ func TestWhoMayCallWhat(t *testing.T) {
 	clients, readers, ticket, admins := "client admin", "observer admin", "client observer admin", "admin"
 	table := map[string]string{
 		"Acquire": clients, "Release": clients, "Renew": clients, "Cancel": clients, "Heartbeat": clients, "Exchange": clients, "Submit": clients, "AwaitGrants": clients,
+		"OpenSession": clients, "TouchSession": clients, "BindSession": clients, "CloseSession": clients, "CloseGroup": clients,
+		"PinPrefix": clients, "UnpinPrefix": clients, "GetSession": ticket, "ListSessions": ticket, "ListPins": ticket,
 		"GetTicket": ticket,
 		"GetBudget": readers, "ListLeases": readers, "ListWaiters": readers, "ListEngines": readers, "ListPools": readers,
 		"ReadJournal": readers, "WatchEvents": readers, "GetStatus": readers, "GetSettings": readers,

@@ -6,6 +6,7 @@ import (
 
 	"kvgate/fsm"
 	"kvgate/ledger"
+	"kvgate/sessions"
 	"kvgate/store"
 )
 
@@ -51,6 +52,34 @@ type MembersBackend interface {
 	TransferLeadership(ctx context.Context, id string) error
 }
 
+// SessionBackend changes sessions. A view of one that is closed and forgotten is a closed view.
+type SessionBackend interface {
+	OpenSession(ctx context.Context, r sessions.OpenRequest) (sessions.View, error)
+	TouchSession(ctx context.Context, pool, id string) (sessions.View, error)
+	BindSession(ctx context.Context, r sessions.BindRequest) (sessions.View, error)
+	// CloseSession answers at once, with how far the close is.
+	CloseSession(ctx context.Context, r sessions.CloseRequest) (sessions.View, error)
+	// AwaitClosed blocks until the incarnation seq of the session is closed.
+	AwaitClosed(ctx context.Context, pool, id string, seq uint64) (sessions.View, error)
+	CloseGroup(ctx context.Context, pool, group string, mode sessions.Mode) (closing int, err error)
+}
+
+// PinBackend changes pins.
+type PinBackend interface {
+	// PinPrefix asks engines to hold the prefix when its token ids are given.
+	PinPrefix(ctx context.Context, r sessions.PinRequest, tokenIDs []int32) (sessions.PinView, error)
+	UnpinPrefix(ctx context.Context, pool, id string) (unpinned bool, err error)
+}
+
+// SessionReader answers reads of sessions.
+type SessionReader interface {
+	// Sessions calls fn with the table, which fn must neither change nor keep. It is linearizable unless
+	// stale, which reads the local node as it is.
+	Sessions(ctx context.Context, stale bool, fn func(*sessions.Table)) error
+	// OwedStatus answers by session id what the leader knows of the engines that owe a close.
+	OwedStatus(ctx context.Context, pool string, ids []string) (map[string][]sessions.OwedStatus, error)
+}
+
 // Backend is everything that a Server needs. A replica is one.
 type Backend interface {
 	AdmissionBackend
@@ -58,6 +87,9 @@ type Backend interface {
 	ObserveBackend
 	ClusterBackend
 	MembersBackend
+	SessionBackend
+	PinBackend
+	SessionReader
 }
 
 // poolName maps the API's unnamed pool to the ledger's name for it.

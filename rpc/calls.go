@@ -75,6 +75,7 @@ func apiMethods() []protoreflect.MethodDescriptor {
 	var out []protoreflect.MethodDescriptor
 	for _, file := range []protoreflect.FileDescriptor{
 		kvgatev1.File_kvgate_v1_admission_proto,
+		kvgatev1.File_kvgate_v1_session_proto,
 		kvgatev1.File_kvgate_v1_observe_proto,
 		kvgatev1.File_kvgate_v1_cluster_proto,
 	} {

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"kvgate/fsm"
 	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/sessions"
 )
 
 // Values of ErrorInfo.code: stable names that clients may match.
@@ -35,9 +37,13 @@ const (
 	CodeNotTransferred   = "not_transferred"
 	CodeUnauthenticated  = "unauthenticated"
 	CodePermissionDenied = "permission_denied"
-	CodeReadOnlySnapshot = "read_only_snapshot"
-	// CodeSessionClosing belongs to sessions: an Acquire that names a closing session.
-	CodeSessionClosing = "session_closing"
+	CodeSessionClosing   = "session_closing"
+	CodeSessionKind      = "session_kind"
+	CodePinsDisabled     = "pins_disabled"
+	CodePinBudget        = "pin_budget_exhausted"
+	CodeEngineKey        = "engine_key_refused"
+	CodeEngineDown       = "engine_unreachable"
+	CodeEngineRefused    = "engine_refused"
 )
 
 // ErrDefaultPool: the default pool always exists, so it cannot be deleted. Clearing its settings is
@@ -50,6 +56,8 @@ type fault struct {
 	code connect.Code
 	// name is the ErrorInfo's code.
 	name string
+	// field is the request field at fault where the error itself does not say.
+	field string
 	// retryAfter is 0 where a retry is pointless, unless elsewhere.
 	retryAfter time.Duration
 	// elsewhere: another node will do, at once.
@@ -64,10 +72,23 @@ var faults = []fault{
 	{is: ledger.ErrTicketMismatch, code: connect.CodeFailedPrecondition, name: CodeTicketMismatch},
 	{is: ledger.ErrTooManyWaiters, code: connect.CodeResourceExhausted, name: CodeTooManyWaiters, retryAfter: time.Second},
 	{is: ledger.ErrUnknownPool, code: connect.CodeNotFound, name: CodeNotFound},
+	{is: sessions.ErrInvalid, code: connect.CodeInvalidArgument, name: CodeInvalidArgument},
+	{is: sessions.ErrUnknownEngine, code: connect.CodeInvalidArgument, name: CodeInvalidArgument, field: "engineUrl"},
+	{is: sessions.ErrClosing, code: connect.CodeFailedPrecondition, name: CodeSessionClosing},
+	{is: sessions.ErrKind, code: connect.CodeFailedPrecondition, name: CodeSessionKind},
+	{is: sessions.ErrUnknown, code: connect.CodeNotFound, name: CodeNotFound},
+	{is: sessions.ErrUnknownPin, code: connect.CodeNotFound, name: CodeNotFound},
+	{is: sessions.ErrPinsDisabled, code: connect.CodeFailedPrecondition, name: CodePinsDisabled},
+	{is: sessions.ErrPinBudget, code: connect.CodeResourceExhausted, name: CodePinBudget},
+	// Engines answer within calls that open streaming sessions.
+	{is: sessions.ErrUnauthorized, code: connect.CodeFailedPrecondition, name: CodeEngineKey},
+	{is: sessions.ErrStreamingOff, code: connect.CodeFailedPrecondition, name: CodeEngineRefused},
+	{is: sessions.ErrRefused, code: connect.CodeFailedPrecondition, name: CodeEngineRefused},
+	{is: sessions.ErrStatus, code: connect.CodeFailedPrecondition, name: CodeEngineRefused},
+	{is: sessions.ErrUnreachable, code: connect.CodeAborted, name: CodeEngineDown, retryAfter: time.Second},
 	{is: ErrDefaultPool, code: connect.CodeFailedPrecondition, name: CodeDefaultPool},
 	{is: ErrUnauthenticated, code: connect.CodeUnauthenticated, name: CodeUnauthenticated},
 	{is: ErrDenied, code: connect.CodePermissionDenied, name: CodePermissionDenied},
-	{is: fsm.ErrReadOnlySnapshot, code: connect.CodeFailedPrecondition, name: CodeReadOnlySnapshot},
 	{is: fsm.ErrLastVoter, code: connect.CodeFailedPrecondition, name: CodeLastVoter},
 	{is: fsm.ErrUnknownNode, code: connect.CodeNotFound, name: CodeUnknownNode},
 	{is: fsm.ErrAddressTaken, code: connect.CodeFailedPrecondition, name: CodeAddressTaken},
@@ -101,14 +122,22 @@ func invalid(field string, value any, allowed string) error {
 	return &ledger.FieldError{Field: field, Value: value, Allowed: allowed}
 }
 
+// fieldOf returns the request field that an error names, "" when it names none.
+func fieldOf(err error) string {
+	if e := (*ledger.FieldError)(nil); errors.As(err, &e) {
+		return e.Field
+	}
+	if e := (*sessions.FieldError)(nil); errors.As(err, &e) {
+		return e.Field
+	}
+	return ""
+}
+
 // newError returns err as a Connect error with its ErrorInfo. status is asked only when another
 // node may do better.
 func newError(err error, status func() fsm.Status) *connect.Error {
 	f := faultOf(err)
-	info := &kvgatev1.ErrorInfo{Code: f.name}
-	if fieldErr := (*ledger.FieldError)(nil); errors.As(err, &fieldErr) {
-		info.Field = fieldErr.Field
-	}
+	info := &kvgatev1.ErrorInfo{Code: f.name, Field: cmp.Or(fieldOf(err), f.field)}
 	if f.retryAfter > 0 || f.elsewhere {
 		info.RetryAfter = durationpb.New(f.retryAfter)
 	}

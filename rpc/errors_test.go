@@ -11,6 +11,7 @@ import (
 
 	"kvgate/fsm"
 	"kvgate/ledger"
+	"kvgate/sessions"
 )
 
 // failRelease makes every Release fail with err: unlike Acquire it never fails open.
@@ -34,6 +35,17 @@ func TestErrorTable(t *testing.T) {
 		"field":           {&ledger.FieldError{Field: "headroom", Value: 2, Allowed: "(0, 1]"}, "invalid_argument", "invalid_argument", 0, ""},
 		"mismatch":        {ledger.ErrTicketMismatch, "failed_precondition", "ticket_mismatch", 0, ""},
 		"queue full":      {ledger.ErrTooManyWaiters, "resource_exhausted", "too_many_waiters", time.Second, ""},
+		"session field":   {&sessions.FieldError{Field: "ttl", Value: -1, Allowed: "0s"}, "invalid_argument", "invalid_argument", 0, ""},
+		"session closing": {sessions.ErrClosing, "failed_precondition", "session_closing", 0, ""},
+		"session kind":    {sessions.ErrKind, "failed_precondition", "session_kind", 0, ""},
+		"session unknown": {sessions.ErrUnknown, "not_found", "not_found", 0, ""},
+		"pin unknown":     {sessions.ErrUnknownPin, "not_found", "not_found", 0, ""},
+		"pins off":        {sessions.ErrPinsDisabled, "failed_precondition", "pins_disabled", 0, ""},
+		"pin budget":      {sessions.ErrPinBudget, "resource_exhausted", "pin_budget_exhausted", 0, ""},
+		"engine not here": {sessions.ErrUnknownEngine, "invalid_argument", "invalid_argument", 0, ""},
+		"engine's key":    {sessions.ErrUnauthorized, "failed_precondition", "engine_key_refused", 0, ""},
+		"engine down":     {sessions.ErrUnreachable, "aborted", "engine_unreachable", time.Second, ""},
+		"engine refuses":  {sessions.ErrStreamingOff, "failed_precondition", "engine_refused", 0, ""},
 		"unknown pool":    {ledger.ErrUnknownPool, "not_found", "not_found", 0, ""},
 		"default pool":    {ErrDefaultPool, "failed_precondition", "default_pool", 0, ""},
 		"no leader":       {fsm.ErrNoLeader, "unavailable", "no_leader", 500 * time.Millisecond, "10.0.0.2:7070"},

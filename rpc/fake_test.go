@@ -17,6 +17,7 @@ import (
 	"kvgate/fsm"
 	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/sessions"
 	"kvgate/store"
 )
 
@@ -38,6 +39,17 @@ type fakeBackend struct {
 	view           func(ctx context.Context, stale bool) error
 	ledger         *ledger.Ledger
 	status         fsm.Status
+
+	openSession  func(context.Context, sessions.OpenRequest) (sessions.View, error)
+	touchSession func(ctx context.Context, pool, id string) (sessions.View, error)
+	bindSession  func(context.Context, sessions.BindRequest) (sessions.View, error)
+	closeSession func(context.Context, sessions.CloseRequest) (sessions.View, error)
+	awaitClosed  func(ctx context.Context, pool, id string, seq uint64) (sessions.View, error)
+	closeGroup   func(ctx context.Context, pool, group string, mode sessions.Mode) (int, error)
+	pinPrefix    func(context.Context, sessions.PinRequest, []int32) (sessions.PinView, error)
+	unpinPrefix  func(ctx context.Context, pool, id string) (bool, error)
+	owedStatus   func(ctx context.Context, pool string, ids []string) (map[string][]sessions.OwedStatus, error)
+	table        *sessions.Table
 }
 
 var _ Backend = (*fakeBackend)(nil)
@@ -100,6 +112,55 @@ func (f *fakeBackend) View(ctx context.Context, stale bool, fn func(*ledger.Ledg
 
 func (f *fakeBackend) Status() fsm.Status { return f.status }
 
+func (f *fakeBackend) OpenSession(ctx context.Context, r sessions.OpenRequest) (sessions.View, error) {
+	return f.openSession(ctx, r)
+}
+
+func (f *fakeBackend) TouchSession(ctx context.Context, pool, id string) (sessions.View, error) {
+	return f.touchSession(ctx, pool, id)
+}
+
+func (f *fakeBackend) BindSession(ctx context.Context, r sessions.BindRequest) (sessions.View, error) {
+	return f.bindSession(ctx, r)
+}
+
+func (f *fakeBackend) CloseSession(ctx context.Context, r sessions.CloseRequest) (sessions.View, error) {
+	return f.closeSession(ctx, r)
+}
+
+func (f *fakeBackend) AwaitClosed(ctx context.Context, pool, id string, seq uint64) (sessions.View, error) {
+	return f.awaitClosed(ctx, pool, id, seq)
+}
+
+func (f *fakeBackend) CloseGroup(ctx context.Context, pool, group string, mode sessions.Mode) (int, error) {
+	return f.closeGroup(ctx, pool, group, mode)
+}
+
+func (f *fakeBackend) PinPrefix(ctx context.Context, r sessions.PinRequest, ids []int32) (sessions.PinView, error) {
+	return f.pinPrefix(ctx, r, ids)
+}
+
+func (f *fakeBackend) UnpinPrefix(ctx context.Context, pool, id string) (bool, error) {
+	return f.unpinPrefix(ctx, pool, id)
+}
+
+func (f *fakeBackend) Sessions(ctx context.Context, stale bool, fn func(*sessions.Table)) error {
+	if f.view != nil {
+		if err := f.view(ctx, stale); err != nil {
+			return err
+		}
+	}
+	fn(f.table)
+	return nil
+}
+
+func (f *fakeBackend) OwedStatus(ctx context.Context, pool string, ids []string) (map[string][]sessions.OwedStatus, error) {
+	if f.owedStatus == nil {
+		return nil, nil
+	}
+	return f.owedStatus(ctx, pool, ids)
+}
+
 // decide makes the fake answer every Acquire from its ledger, without waiting.
 func (f *fakeBackend) decide(_ context.Context, op ledger.Acquire) (ledger.Decision, error) {
 	return f.ledger.Acquire(op)
@@ -130,6 +191,9 @@ func startWith(t *testing.T, b *fakeBackend, o Options) *running {
 		o.Backend = b
 	}
 	o.Log = slog.New(slog.DiscardHandler)
+	if b.table == nil {
+		b.table = sessions.NewTable()
+	}
 	srv, err := New(o)
 	if err != nil {
 		t.Fatal(err)

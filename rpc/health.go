@@ -15,6 +15,7 @@ import (
 // serviceNames lists what health and reflection speak for.
 var serviceNames = []string{
 	kvgatev1connect.AdmissionServiceName,
+	kvgatev1connect.SessionServiceName,
 	kvgatev1connect.ObserveServiceName,
 	kvgatev1connect.ClusterServiceName,
 }

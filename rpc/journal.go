@@ -16,6 +16,7 @@ import (
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/sessions"
 	"kvgate/store"
 )
 
@@ -63,14 +64,21 @@ func (s *observeService) firstKept(ctx context.Context) (*timestamppb.Timestamp,
 }
 
 // journalKinds are the kinds that events may have, in alphabetical order.
-var journalKinds = kindNames(
-	ledger.KindAbandoned, ledger.KindAdmitted, ledger.KindAttached, ledger.KindBypassed, ledger.KindCancelled, ledger.KindCapacity,
-	ledger.KindDegraded, ledger.KindDetached, ledger.KindDrained, ledger.KindEpoch, ledger.KindHolderExpired, ledger.KindLeader,
-	ledger.KindLeaseExpired, ledger.KindPoolDeleted, ledger.KindRecovered, ledger.KindReleased, ledger.KindRenewed, ledger.KindSettings,
-	ledger.KindTrimmed, ledger.KindUnclaimed, ledger.KindUsage, ledger.KindWaiting,
-)
+var journalKinds = slices.Sorted(slices.Values(append(
+	kindNames(
+		ledger.KindAbandoned, ledger.KindAdmitted, ledger.KindAttached, ledger.KindBypassed, ledger.KindCancelled, ledger.KindCapacity,
+		ledger.KindDegraded, ledger.KindDetached, ledger.KindDrained, ledger.KindEpoch, ledger.KindHolderExpired, ledger.KindLeader,
+		ledger.KindLeaseExpired, ledger.KindPoolDeleted, ledger.KindRecovered, ledger.KindReleased, ledger.KindRenewed, ledger.KindSettings,
+		ledger.KindTrimmed, ledger.KindUnclaimed, ledger.KindUsage, ledger.KindWaiting,
+	),
+	kindNames(
+		sessions.SessionOpened, sessions.SessionBound, sessions.SessionUnbound, sessions.SessionClosing, sessions.SessionPhase,
+		sessions.AbortSent, sessions.CloseSent, sessions.CloseFailed, sessions.CloseVoided, sessions.SessionClosed,
+		sessions.TicketForgotten, sessions.Pinned, sessions.Unpinned,
+	)...,
+)))
 
-func kindNames(kinds ...ledger.Kind) []string {
+func kindNames[K ~string](kinds ...K) []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
 		names[i] = string(k)
@@ -158,6 +166,9 @@ func journalEvent(r store.JournalRecord) (*kvgatev1.JournalEvent, error) {
 		Deadline:      e.GetDeadline(),
 		Detail:        e.GetDetail(),
 		WaitingAfter:  e.GetWaitingAfter(),
+		Engines:       e.GetEngines(),
+		PinId:         e.GetPin(),
+		InFlight:      e.GetInFlight(),
 	}
 	if e.GetWallTime() != 0 {
 		m.WallTime = timestamppb.New(time.Unix(0, e.GetWallTime()))

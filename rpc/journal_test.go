@@ -37,7 +37,7 @@ func TestReadJournal(t *testing.T) {
 			page.Events = append(page.Events, record(t, 5, 1, &fsmpb.Event{
 				LedgerTime: 12, WallTime: 1_000_000_000, Pool: "p", Kind: "admitted", Ticket: "t:0", Session: "s", Holder: "h", Group: "g", Tokens: 8,
 				Epoch: 4, Grant: 6, Reason: "capacity_available", Wait: int64(time.Second), ReservedAfter: 9, CeilingAfter: 10, Priority: -1,
-				Deadline: 11, Detail: "d", WaitingAfter: 13,
+				Deadline: 11, Detail: "d", WaitingAfter: 13, Engines: []string{"http://e1"}, Pin: "pin", InFlight: 14,
 			}))
 		}
 		return page, nil
@@ -50,6 +50,7 @@ func TestReadJournal(t *testing.T) {
 		"index": "5", "n": 1.0, "ledgerTime": "12", "wallTime": "1970-01-01T00:00:01Z", "pool": "p", "kind": "admitted", "ticketId": "t:0",
 		"sessionId": "s", "holderId": "h", "groupId": "g", "tokens": "8", "leaseId": "4:t:0", "grant": "6", "epoch": "4", "reason": "capacity_available",
 		"wait": "1s", "reservedAfter": "9", "ceilingAfter": "10", "priority": -1.0, "deadline": "11", "detail": "d", "waitingAfter": "13",
+		"engines": []any{"http://e1"}, "pinId": "pin", "inFlight": "14",
 	}
 	if events := first["events"].([]any); len(events) != 1 || !reflect.DeepEqual(events[0], want) {
 		t.Errorf("events %v", events)
@@ -96,26 +97,34 @@ func TestUnknownJournalKind(t *testing.T) {
 	if a.code() != "invalid_argument" || a.info(t).GetField() != "kinds" {
 		t.Fatalf("got %s", a.raw)
 	}
-	for _, word := range []string{`"nope"`, "abandoned, admitted, ", "lease_expired"} {
+	for _, word := range []string{`"nope"`, "abandoned, abort_sent, admitted, ", "lease_expired"} {
 		if !strings.Contains(a.message(), word) {
 			t.Errorf("%s is not in %q", word, a.message())
 		}
 	}
 }
 
-// The list of kinds is that of the ledger.
+// The list of kinds is that of the ledger and of sessions.
 func TestJournalKindsAreComplete(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "../ledger/event.go", nil, 0)
+	kinds := append(constants(t, "../ledger/event.go", "Kind"), constants(t, "../sessions/event.go", "EventKind")...)
+	slices.Sort(kinds)
+	if len(kinds) < 30 || !slices.Equal(kinds, journalKinds) {
+		t.Errorf("there are the kinds\n%v, the API knows\n%v", kinds, journalKinds)
+	}
+}
+
+// constants returns the values of the constants of a type, as a file has them.
+func constants(t *testing.T, path, of string) (kinds []string) {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var kinds []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		v, ok := n.(*ast.ValueSpec)
 		if !ok {
 			return true
 		}
-		if of, ok := v.Type.(*ast.Ident); ok && of.Name == "Kind" {
+		if name, ok := v.Type.(*ast.Ident); ok && name.Name == of {
 			kind, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
 			if err != nil {
 				t.Error(err)
@@ -124,8 +133,5 @@ func TestJournalKindsAreComplete(t *testing.T) {
 		}
 		return true
 	})
-	slices.Sort(kinds)
-	if len(kinds) < 20 || !slices.Equal(kinds, journalKinds) {
-		t.Errorf("the ledger has the kinds\n%v, the API knows\n%v", kinds, journalKinds)
-	}
+	return kinds
 }

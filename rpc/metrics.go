@@ -15,11 +15,16 @@ import (
 )
 
 // register adds everything the server exports to the registry.
-func register(registry *prometheus.Registry, b Backend) (*callMetrics, error) {
+func register(registry *prometheus.Registry, b Backend, closes *CloseMetrics) (*callMetrics, error) {
 	calls := newCallMetrics()
+	if closes == nil {
+		closes = NewCloseMetrics()
+	}
 	for _, c := range []prometheus.Collector{
 		calls.seconds, calls.errors, calls.untracked,
+		closes.seconds, closes.calls,
 		&collector{backend: b, status: b.Status},
+		&sessionCollector{reader: b, ledger: b},
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	} {

@@ -18,6 +18,8 @@ const (
 	leasePage   = 'l'
 	waiterPage  = 'w'
 	journalPage = 'j'
+	sessionPage = 's'
+	pinPage     = 'p'
 )
 
 // String encodes the token for a URL, a shell and JSON alike.

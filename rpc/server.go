@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -23,6 +24,8 @@ import (
 const (
 	// maxBodyBytes bounds a request after decompression.
 	maxBodyBytes = 1 << 20
+	// maxPrefixBytes bounds a PinPrefix, which may carry a whole context as token ids.
+	maxPrefixBytes = 64 << 20
 	// maxHeaderBytes bounds a request's header.
 	maxHeaderBytes = 64 << 10
 	// compressMinBytes keeps small answers, which is nearly all of them, uncompressed.
@@ -45,6 +48,8 @@ type Options struct {
 	// Registry collects what /metrics serves; nil means a new one. The server registers its own
 	// collectors in it.
 	Registry *prometheus.Registry
+	// Closes exports what this node's closer did; nil means nothing.
+	Closes *CloseMetrics
 	// Interceptors run before validation, outermost first; authentication belongs here. Errors that
 	// they return go through the error table unless they are Connect errors already.
 	Interceptors []connect.Interceptor
@@ -79,7 +84,7 @@ func New(o Options) (*Server, error) {
 	if registry == nil {
 		registry = prometheus.NewRegistry()
 	}
-	calls, err := register(registry, o.Backend)
+	calls, err := register(registry, o.Backend, o.Closes)
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +137,9 @@ func (s *Server) routes(options []connect.HandlerOption, calls *callMetrics, reg
 		untracked: calls.untracked, warn: rate.Sometimes{Interval: time.Second},
 	}, options...))
 	mux.Handle(kvgatev1connect.NewObserveServiceHandler(&observeService{backend: b, status: b.Status, stopping: s.stopping}, options...))
+	mux.Handle(kvgatev1connect.NewSessionServiceHandler(&sessionService{
+		sessions: b, pins: b, reader: b, now: time.Now, stopping: s.stopping,
+	}, slices.Concat(options, []connect.HandlerOption{largePrefixes()})...))
 	mux.Handle(kvgatev1connect.NewClusterServiceHandler(&clusterService{backend: b, members: b}, options...))
 	limit := connect.WithReadMaxBytes(maxBodyBytes)
 	mux.Handle(grpchealth.NewHandler(newChecker(b.Status), limit))
@@ -143,6 +151,16 @@ func (s *Server) routes(options []connect.HandlerOption, calls *callMetrics, reg
 	mux.HandleFunc("GET /readyz", readyz(b.Status))
 	mux.HandleFunc("GET /{$}", statusPage)
 	return mux
+}
+
+// largePrefixes lets PinPrefix, and no other call, carry more than maxBodyBytes.
+func largePrefixes() connect.HandlerOption {
+	return connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+		if spec.Procedure != kvgatev1connect.SessionServicePinPrefixProcedure {
+			return nil
+		}
+		return []connect.HandlerOption{connect.WithReadMaxBytes(maxPrefixBytes)}
+	})
 }
 
 // Handler returns everything that the port serves.

@@ -22,8 +22,6 @@ const (
 	raftName    = "raft.db"
 	stateName   = "state.db"
 	journalName = "journal"
-	// snapshotsName is raft's own.
-	snapshotsName = "snapshots"
 )
 
 // NodeInfo is the identity kept in node.json.

@@ -14,6 +14,7 @@ import (
 	"kvgate/ledger"
 	"kvgate/rpc"
 	"kvgate/scrape"
+	"kvgate/sessions"
 )
 
 // node is one running node: the replica and the server of its API.
@@ -42,11 +43,12 @@ func startNode(ctx context.Context, cfg ServeConfig, log *slog.Logger) (*node, e
 	if err != nil {
 		return nil, fmt.Errorf("listen for the API: %w", err)
 	}
-	replica, err := openReplica(&cfg, keys, secure, listener.Addr(), log)
+	closes := rpc.NewCloseMetrics()
+	replica, err := openReplica(&cfg, keys, secure, listener.Addr(), closes, log)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	server, err := rpc.New(serverOptions(replica, secure, log))
+	server, err := rpc.New(serverOptions(replica, secure, closes, log))
 	if err != nil {
 		return nil, errors.Join(err, replica.Close(), listener.Close())
 	}
@@ -61,20 +63,22 @@ func startNode(ctx context.Context, cfg ServeConfig, log *slog.Logger) (*node, e
 	return n, nil
 }
 
-func serverOptions(replica *fsm.Replica, secure security, log *slog.Logger) rpc.Options {
-	o := rpc.Options{Backend: replica, Log: log, TLS: secure.api}
+func serverOptions(replica *fsm.Replica, secure security, closes *rpc.CloseMetrics, log *slog.Logger) rpc.Options {
+	o := rpc.Options{Backend: replica, Log: log, TLS: secure.api, Closes: closes}
 	if secure.tokens != nil {
 		o.Tokens = secure.tokens
 	}
 	return o
 }
 
-func openReplica(cfg *ServeConfig, keys scrape.Keys, secure security, api net.Addr, log *slog.Logger) (*fsm.Replica, error) {
+func openReplica(cfg *ServeConfig, keys scrape.Keys, secure security, api net.Addr, closes *rpc.CloseMetrics, log *slog.Logger) (*fsm.Replica, error) {
 	o := fsm.Options{
 		NodeID: cfg.NodeID, DataDir: cfg.DataDir, RaftListen: cfg.RaftListen, RaftAdvertise: cfg.RaftAdvertise,
 		APIAddress: cfg.apiAddress(api), Bootstrap: cfg.Bootstrap, Peers: raftServers(cfg.Peers), Join: cfg.Join,
 		FailOpenAfter: cfg.FailOpenAfter, SnapshotThreshold: cfg.SnapshotThreshold,
-		Version: buildVersion(), Log: log,
+		Engines:      sessions.NewClient(nil, sessions.Keys{Engine: keys.Engine, Admin: keys.EngineAdmin}),
+		ObserveClose: closes.Observe,
+		Version:      buildVersion(), Log: log,
 		Duties: func(r *fsm.Replica) []fsm.Duty {
 			seed := &seeder{replica: r, router: cfg.Router, engines: cfg.Engines, log: log}
 			poller := scrape.NewManager(r, r, scrape.Options{Keys: keys, Logger: log, Known: knownEngines(r)})

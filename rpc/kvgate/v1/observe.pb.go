@@ -1687,8 +1687,12 @@ type JournalEvent struct {
 	// On settings events.
 	SettingsBefore *Settings `protobuf:"bytes,42,opt,name=settings_before,json=settingsBefore,proto3" json:"settings_before,omitempty"`
 	SettingsAfter  *Settings `protobuf:"bytes,43,opt,name=settings_after,json=settingsAfter,proto3" json:"settings_after,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Of events of sessions and pins: the engines concerned, the pin, and the session's tickets in flight.
+	Engines       []string `protobuf:"bytes,23,rep,name=engines,proto3" json:"engines,omitempty"`
+	PinId         string   `protobuf:"bytes,24,opt,name=pin_id,json=pinId,proto3" json:"pin_id,omitempty"`
+	InFlight      int64    `protobuf:"varint,25,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JournalEvent) Reset() {
@@ -1901,6 +1905,27 @@ func (x *JournalEvent) GetSettingsAfter() *Settings {
 		return x.SettingsAfter
 	}
 	return nil
+}
+
+func (x *JournalEvent) GetEngines() []string {
+	if x != nil {
+		return x.Engines
+	}
+	return nil
+}
+
+func (x *JournalEvent) GetPinId() string {
+	if x != nil {
+		return x.PinId
+	}
+	return ""
+}
+
+func (x *JournalEvent) GetInFlight() int64 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
 }
 
 // Arrival is what a ticket asked for.
@@ -2389,7 +2414,7 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\n" +
 	"next_index\x18\x02 \x01(\x04R\tnextIndex\x12\x15\n" +
 	"\x06next_n\x18\x03 \x01(\rR\x05nextN\x12%\n" +
-	"\x0etrimmed_before\x18\x04 \x01(\x04R\rtrimmedBefore\"\xe8\x06\n" +
+	"\x0etrimmed_before\x18\x04 \x01(\x04R\rtrimmedBefore\"\xb6\a\n" +
 	"\fJournalEvent\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\f\n" +
 	"\x01n\x18\x02 \x01(\rR\x01n\x12\x1f\n" +
@@ -2419,7 +2444,10 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\aarrival\x18( \x01(\v2\x12.kvgate.v1.ArrivalR\aarrival\x12/\n" +
 	"\bmeasured\x18) \x01(\v2\x13.kvgate.v1.MeasuredR\bmeasured\x12<\n" +
 	"\x0fsettings_before\x18* \x01(\v2\x13.kvgate.v1.SettingsR\x0esettingsBefore\x12:\n" +
-	"\x0esettings_after\x18+ \x01(\v2\x13.kvgate.v1.SettingsR\rsettingsAfter\"\xa9\x02\n" +
+	"\x0esettings_after\x18+ \x01(\v2\x13.kvgate.v1.SettingsR\rsettingsAfter\x12\x18\n" +
+	"\aengines\x18\x17 \x03(\tR\aengines\x12\x15\n" +
+	"\x06pin_id\x18\x18 \x01(\tR\x05pinId\x12\x1b\n" +
+	"\tin_flight\x18\x19 \x01(\x03R\binFlight\"\xa9\x02\n" +
 	"\aArrival\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\x03R\fpromptTokens\x12$\n" +
 	"\x0emax_new_tokens\x18\x02 \x01(\x03R\fmaxNewTokens\x12-\n" +
