@@ -3,7 +3,6 @@ package fsm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -38,7 +37,7 @@ func (r *Replica) attempt(ctx context.Context, op *fsmpb.Op) (Result, error) {
 func (r *Replica) doHere(ctx context.Context, op *fsmpb.Op) (Result, error) {
 	if op.GetKind() == nil {
 		// In the log it would halt every node.
-		return Result{}, fmt.Errorf("%w: operation of an unknown kind: install the newer kvgate on node %s", ErrUnknownVersion, r.opts.NodeID)
+		return Result{}, unknownKind(r.opts.NodeID)
 	}
 	if err := r.guard.refuses(); err != nil {
 		return Result{}, err
@@ -96,14 +95,23 @@ func cause(ctx context.Context, err error) error {
 // ticket that waits already is asked for again, with what is left of its max wait, from every new leader.
 // Whether it waits, this node may not have heard yet, so FailOpenAfter counts from when a leader had it.
 func (r *Replica) Acquire(ctx context.Context, a ledger.Acquire) (ledger.Decision, error) {
-	arrived := r.now()
-	maxWait := r.maxWait(a)
-	bounded, cancel := context.WithTimeoutCause(ctx, maxWait+r.opts.FailOpenAfter, ErrTimeout)
+	a.MaxWait = r.maxWait(a)
+	return r.ask(ctx, a, r.now(), nil)
+}
+
+// ask is Acquire for a call that arrived then, with its max wait filled in. underway waits for the
+// outcome of a first attempt that was made already; nil makes one.
+func (r *Replica) ask(ctx context.Context, a ledger.Acquire, arrived time.Time, underway func(context.Context) (Result, error)) (ledger.Decision, error) {
+	maxWait := a.MaxWait
+	bounded, cancel := context.WithTimeoutCause(ctx, maxWait+r.opts.FailOpenAfter-r.now().Sub(arrived), ErrTimeout)
 	defer cancel()
-	a.MaxWait = maxWait
+	attempt := underway
+	if attempt == nil {
+		attempt = func(ctx context.Context) (Result, error) { return r.attempt(ctx, acquireOp(a)) }
+	}
 	had := arrived // when a leader last had the call
 	for {
-		res, err := r.attempt(bounded, acquireOp(a))
+		res, err := attempt(bounded)
 		if err == nil {
 			d, _ := res.Value.(ledger.Decision)
 			return d, res.Err
@@ -119,6 +127,7 @@ func (r *Replica) Acquire(ctx context.Context, a ledger.Acquire) (ledger.Decisio
 			return ledger.Decision{}, context.Cause(bounded)
 		}
 		a.MaxWait = max(0, maxWait-r.now().Sub(arrived))
+		attempt = func(ctx context.Context) (Result, error) { return r.attempt(ctx, acquireOp(a)) }
 	}
 }
 
@@ -203,7 +212,7 @@ func (r *Replica) Renew(ctx context.Context, pool string, refs []ledger.LeaseRef
 
 // Cancel ends whatever the ticket has and says what it was.
 func (r *Replica) Cancel(ctx context.Context, pool, ticket string) (ledger.CancelState, error) {
-	return decide[ledger.CancelState](ctx, r, &fsmpb.Op{Kind: &fsmpb.Op_Cancel{Cancel: &fsmpb.Cancel{Pool: pool, Ticket: ticket}}})
+	return decide[ledger.CancelState](ctx, r, cancelOp(pool, ticket))
 }
 
 // Reconcile takes in a round of polling, on the leader only: a round measured by a node that lost

@@ -46,6 +46,10 @@ func renewOp(pool string, refs []ledger.LeaseRef, ttl time.Duration) *fsmpb.Op {
 	return &fsmpb.Op{Kind: &fsmpb.Op_Renew{Renew: op}}
 }
 
+func cancelOp(pool, ticket string) *fsmpb.Op {
+	return &fsmpb.Op{Kind: &fsmpb.Op_Cancel{Cancel: &fsmpb.Cancel{Pool: pool, Ticket: ticket}}}
+}
+
 func reconcileOp(pool string, r ledger.Round) *fsmpb.Op {
 	return &fsmpb.Op{Kind: &fsmpb.Op_Reconcile{Reconcile: &fsmpb.Reconcile{
 		Pool: pool, Fresh: r.Fresh, Degrade: r.Degrade, Reason: r.Reason, Discovery: r.Discovery,

@@ -34,9 +34,14 @@ func (r *Replica) Journal(ctx context.Context, stale bool, q store.JournalQuery)
 	if err := r.readable(ctx, stale); err != nil {
 		return store.JournalPage{}, err
 	}
-	page := store.JournalPage{FirstKept: r.machine.trail.First(), Last: r.machine.trail.Last()}
+	return readJournal(r.machine.trail, q)
+}
+
+// readJournal returns one page of the events that match.
+func readJournal(trail *store.Journal, q store.JournalQuery) (store.JournalPage, error) {
+	page := store.JournalPage{FirstKept: trail.First(), Last: trail.Last()}
 	scanned := 0
-	err := r.machine.trail.Read(q.FromIndex, q.FromN, 0, func(index uint64, n uint32, data []byte) (bool, error) {
+	err := trail.Read(q.FromIndex, q.FromN, 0, func(index uint64, n uint32, data []byte) (bool, error) {
 		if scanned++; len(page.Events) >= q.Limit || scanned > maxScan {
 			page.NextIndex, page.NextN, page.More = index, n, true
 			return false, nil

@@ -33,6 +33,9 @@ type call struct {
 	listeners *atomic.Int64
 	// state is callGone once the caller stopped listening for done.
 	state atomic.Uint32
+	// more are calls that go into the same log entry, right behind this one; set on the call that is
+	// submitted for all of them.
+	more []*call
 }
 
 const (
@@ -130,17 +133,25 @@ func (p *proposer) run() {
 }
 
 func (p *proposer) collect(first *call) []*call {
-	batch := append(make([]*call, 0, 16), first)
-	for size := 0; len(batch) < maxBatchOps && size < maxBatchBytes; {
+	batch, size := join(make([]*call, 0, 16), 0, first)
+	for len(batch) < maxBatchOps && size < maxBatchBytes {
 		select {
 		case c := <-p.calls:
-			batch = append(batch, c)
-			size += proto.Size(c.op)
+			batch, size = join(batch, size, c)
 		default:
 			return batch
 		}
 	}
 	return batch
+}
+
+// join adds a call and those behind it to a batch of that many bytes.
+func join(batch []*call, size int, c *call) ([]*call, int) {
+	batch, size = append(batch, c), size+proto.Size(c.op)
+	for _, x := range c.more {
+		batch, size = append(batch, x), size+proto.Size(x.op)
+	}
+	return batch, size
 }
 
 // propose reports whether the term goes on.

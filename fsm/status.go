@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -110,4 +111,8 @@ func (r *Replica) addNodes(s *Status) {
 		}
 	}
 	s.FailureTolerance = max(0, reachable-(voters/2+1))
+}
+
+func sortNodes(nodes []NodeStatus) {
+	slices.SortFunc(nodes, func(a, b NodeStatus) int { return strings.Compare(a.ID, b.ID) })
 }

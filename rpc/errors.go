@@ -37,6 +37,7 @@ const (
 	CodeNotTransferred   = "not_transferred"
 	CodeUnauthenticated  = "unauthenticated"
 	CodePermissionDenied = "permission_denied"
+	CodeReadOnlySnapshot = "read_only_snapshot"
 	CodeSessionClosing   = "session_closing"
 	CodeSessionKind      = "session_kind"
 	CodePinsDisabled     = "pins_disabled"
@@ -89,6 +90,7 @@ var faults = []fault{
 	{is: ErrDefaultPool, code: connect.CodeFailedPrecondition, name: CodeDefaultPool},
 	{is: ErrUnauthenticated, code: connect.CodeUnauthenticated, name: CodeUnauthenticated},
 	{is: ErrDenied, code: connect.CodePermissionDenied, name: CodePermissionDenied},
+	{is: fsm.ErrReadOnlySnapshot, code: connect.CodeFailedPrecondition, name: CodeReadOnlySnapshot},
 	{is: fsm.ErrLastVoter, code: connect.CodeFailedPrecondition, name: CodeLastVoter},
 	{is: fsm.ErrUnknownNode, code: connect.CodeNotFound, name: CodeUnknownNode},
 	{is: fsm.ErrAddressTaken, code: connect.CodeFailedPrecondition, name: CodeAddressTaken},

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -42,6 +43,21 @@ type Header struct {
 	LedgerTime    int64             `json:"ledgerTime"` // as the machine counts it, opaque here
 	WallTime      time.Time         `json:"wallTime"`
 	NodeVersions  map[string]string `json:"nodeVersions,omitempty"` // release by node id
+	JournalFirst  uint64            `json:"journalFirst,omitempty"` // index from which the journal is complete
+}
+
+// ReadHeader reads the header of an archive file; what follows it is not looked at.
+func ReadHeader(path string) (Header, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Header{}, fmt.Errorf("open archive: %w", err)
+	}
+	defer f.Close()
+	r, err := NewArchiveReader(f)
+	if err != nil {
+		return Header{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return r.Header(), nil
 }
 
 func decodeHeader(b []byte) (Header, error) {

@@ -22,6 +22,8 @@ const (
 	raftName    = "raft.db"
 	stateName   = "state.db"
 	journalName = "journal"
+	// snapshotsName is raft's own.
+	snapshotsName = "snapshots"
 )
 
 // NodeInfo is the identity kept in node.json.

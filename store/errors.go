@@ -26,6 +26,9 @@ var (
 	// ErrForeign means that a file is no kvgate archive.
 	ErrForeign = errors.New("not a kvgate archive")
 
+	// ErrTrimmed means that the journal was trimmed while it was being saved.
+	ErrTrimmed = errors.New("journal was trimmed meanwhile")
+
 	// ErrNoSpace means that the file system has less free space than the floor.
 	ErrNoSpace = errors.New("disk space is below the floor")
 	// ErrReadOnly means that the data directory cannot be written to.

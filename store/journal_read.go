@@ -131,12 +131,22 @@ func (j *Journal) find(index uint64) (s *segment, release func() error, err erro
 	return nil, nil, nil
 }
 
-// SaveTo adds the kept events to an archive, as section [JournalSection].
-func (j *Journal) SaveTo(aw *ArchiveWriter) error {
+// SaveTo adds the kept events of entries up to an index to an archive, as section [JournalSection]. When events
+// are trimmed before they were read the archive would have a hole, so it fails with [ErrTrimmed].
+func (j *Journal) SaveTo(aw *ArchiveWriter, upTo uint64) error {
 	if err := aw.Section(JournalSection); err != nil {
 		return err
 	}
-	return j.Read(0, 0, 0, func(index uint64, n uint32, data []byte) (bool, error) {
+	at := j.First()
+	err := j.Read(at, 0, 0, func(index uint64, n uint32, data []byte) (bool, error) {
+		if index > upTo {
+			return false, nil
+		}
+		if first := j.First(); first > at && index >= first && at != index {
+			return false, fmt.Errorf("%w: what follows entry %d is gone, the journal now begins at %d: save again", ErrTrimmed, at, first)
+		}
+		at = index
 		return true, aw.Row(JournalKey(index, n), data)
 	})
+	return err
 }

@@ -99,6 +99,11 @@ func (s *State) Snapshot() (*StateSnapshot, error) {
 // Applied returns the index and term of the snapshot.
 func (ss *StateSnapshot) Applied() (index, term uint64) { return ss.info.Index, ss.info.Term }
 
+// ForEach calls fn for each row of a bucket in key order; see [State.ForEach].
+func (ss *StateSnapshot) ForEach(bucket Bucket, fn func(k, v []byte) error) error {
+	return guard(ss.path, func() error { return forEach(ss.tx, bucket, fn) })
+}
+
 // Save writes the snapshot as an archive. Format version, index and term of the header are filled in.
 func (ss *StateSnapshot) Save(w io.Writer, header Header) error {
 	header.Index, header.Term = ss.Applied()

@@ -31,6 +31,7 @@ const (
 // clientOptions are the flags of every command that talks to a server.
 type clientOptions struct {
 	servers   []string
+	from      string
 	pool      string
 	tokenFile string
 	tlsCA     string
@@ -43,6 +44,7 @@ type clientOptions struct {
 func (o *clientOptions) flags(outputs ...string) *pflag.FlagSet {
 	fs := pflag.NewFlagSet("client", pflag.ContinueOnError)
 	fs.StringSliceVar(&o.servers, "server", []string{defaultServer}, "servers, separated by commas and tried in order")
+	fs.StringVar(&o.from, "from", "", "read this snapshot file, or data directory of a stopped node, instead of asking a server")
 	fs.StringVar(&o.pool, "pool", "", "pool; the unnamed pool is \"default\"")
 	fs.StringVar(&o.tokenFile, "token-file", "", "file whose first word is the bearer token")
 	fs.StringVar(&o.tlsCA, "tls-ca", "", "PEM authorities that signed the servers' certificates (default: those of the system)")
@@ -63,6 +65,8 @@ type client struct {
 	http      *http.Client
 	endpoints []*endpoint
 	current   int
+	// offline answers instead of servers; nil unless --from is given.
+	offline *offlineServer
 }
 
 // endpoint is one server with all of its services.
@@ -88,12 +92,12 @@ func clientBody(m *Main, cmd *cobra.Command, outputs []string, fn func(context.C
 	options := &clientOptions{}
 	cmd.Flags().AddFlagSet(options.flags(outputs...))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp))
-	return func(ctx context.Context, args []string) error {
+	return func(ctx context.Context, args []string) (err error) {
 		c, err := newClient(m, *options)
 		if err != nil {
 			return err
 		}
-		defer c.http.CloseIdleConnections()
+		defer func() { err = errors.Join(err, c.close()) }()
 		return fn(ctx, c, args)
 	}
 }
@@ -101,6 +105,9 @@ func clientBody(m *Main, cmd *cobra.Command, outputs []string, fn func(context.C
 func newClient(m *Main, o clientOptions) (*client, error) {
 	if o.timeout <= 0 {
 		return nil, badValue("timeout", o.timeout.String(), "a duration above 0 such as 10s")
+	}
+	if o.from != "" {
+		return newOfflineClient(m, o)
 	}
 	token, err := readToken(o.tokenFile)
 	if err != nil {
@@ -122,6 +129,26 @@ func newClient(m *Main, o clientOptions) (*client, error) {
 		return nil, badValue("server", "", "at least one URL such as "+defaultServer)
 	}
 	return c, nil
+}
+
+// newOfflineClient returns a client of a server that it starts itself, over what --from names.
+func newOfflineClient(m *Main, o clientOptions) (*client, error) {
+	offline, err := serveOffline(o.from, newLogger(m.stderr, "warn", "text"))
+	if err != nil {
+		return nil, err
+	}
+	c := &client{clientOptions: o, m: m, http: offline.httpClient(), offline: offline}
+	c.endpoints = []*endpoint{newEndpoint(c.http, offlineURL, "")}
+	return c, nil
+}
+
+// close lets connections go, and removes what --from needed on disk.
+func (c *client) close() error {
+	c.http.CloseIdleConnections()
+	if c.offline == nil {
+		return nil
+	}
+	return c.offline.Close()
 }
 
 // clone returns a client for use by another goroutine.

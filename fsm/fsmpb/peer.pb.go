@@ -111,6 +111,147 @@ func (x *DoResponse) GetResult() *Result {
 	return nil
 }
 
+type DoAllRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ops           []*Op                  `protobuf:"bytes,1,rep,name=ops,proto3" json:"ops,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DoAllRequest) Reset() {
+	*x = DoAllRequest{}
+	mi := &file_fsmpb_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DoAllRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DoAllRequest) ProtoMessage() {}
+
+func (x *DoAllRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DoAllRequest.ProtoReflect.Descriptor instead.
+func (*DoAllRequest) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *DoAllRequest) GetOps() []*Op {
+	if x != nil {
+		return x.Ops
+	}
+	return nil
+}
+
+type DoAllResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Results       []*OpResult            `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DoAllResponse) Reset() {
+	*x = DoAllResponse{}
+	mi := &file_fsmpb_peer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DoAllResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DoAllResponse) ProtoMessage() {}
+
+func (x *DoAllResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DoAllResponse.ProtoReflect.Descriptor instead.
+func (*DoAllResponse) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *DoAllResponse) GetResults() []*OpResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+type OpResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Place of the operation in the request, from 0.
+	Op            uint32  `protobuf:"varint,1,opt,name=op,proto3" json:"op,omitempty"`
+	Result        *Result `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpResult) Reset() {
+	*x = OpResult{}
+	mi := &file_fsmpb_peer_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpResult) ProtoMessage() {}
+
+func (x *OpResult) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_peer_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpResult.ProtoReflect.Descriptor instead.
+func (*OpResult) Descriptor() ([]byte, []int) {
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *OpResult) GetOp() uint32 {
+	if x != nil {
+		return x.Op
+	}
+	return 0
+}
+
+func (x *OpResult) GetResult() *Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
 type Result struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Error *Failure               `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
@@ -133,7 +274,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_fsmpb_peer_proto_msgTypes[2]
+	mi := &file_fsmpb_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -145,7 +286,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[2]
+	mi := &file_fsmpb_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -158,7 +299,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{2}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Result) GetError() *Failure {
@@ -343,7 +484,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_fsmpb_peer_proto_msgTypes[3]
+	mi := &file_fsmpb_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +496,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[3]
+	mi := &file_fsmpb_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +509,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{3}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Failure) GetCode() string {
@@ -429,7 +570,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_fsmpb_peer_proto_msgTypes[4]
+	mi := &file_fsmpb_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +582,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[4]
+	mi := &file_fsmpb_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +595,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{4}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Decision) GetPool() string {
@@ -572,7 +713,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_fsmpb_peer_proto_msgTypes[5]
+	mi := &file_fsmpb_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +725,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[5]
+	mi := &file_fsmpb_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +738,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{5}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Binding) GetEngine() string {
@@ -623,7 +764,7 @@ type Renewals struct {
 
 func (x *Renewals) Reset() {
 	*x = Renewals{}
-	mi := &file_fsmpb_peer_proto_msgTypes[6]
+	mi := &file_fsmpb_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +776,7 @@ func (x *Renewals) String() string {
 func (*Renewals) ProtoMessage() {}
 
 func (x *Renewals) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[6]
+	mi := &file_fsmpb_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +789,7 @@ func (x *Renewals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewals.ProtoReflect.Descriptor instead.
 func (*Renewals) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{6}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Renewals) GetLeases() []*Renewal {
@@ -668,7 +809,7 @@ type Renewal struct {
 
 func (x *Renewal) Reset() {
 	*x = Renewal{}
-	mi := &file_fsmpb_peer_proto_msgTypes[7]
+	mi := &file_fsmpb_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -680,7 +821,7 @@ func (x *Renewal) String() string {
 func (*Renewal) ProtoMessage() {}
 
 func (x *Renewal) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[7]
+	mi := &file_fsmpb_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -693,7 +834,7 @@ func (x *Renewal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Renewal.ProtoReflect.Descriptor instead.
 func (*Renewal) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{7}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Renewal) GetOk() bool {
@@ -723,7 +864,7 @@ type SessionView struct {
 
 func (x *SessionView) Reset() {
 	*x = SessionView{}
-	mi := &file_fsmpb_peer_proto_msgTypes[8]
+	mi := &file_fsmpb_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -735,7 +876,7 @@ func (x *SessionView) String() string {
 func (*SessionView) ProtoMessage() {}
 
 func (x *SessionView) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[8]
+	mi := &file_fsmpb_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -748,7 +889,7 @@ func (x *SessionView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionView.ProtoReflect.Descriptor instead.
 func (*SessionView) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{8}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SessionView) GetRow() *SessionRow {
@@ -795,7 +936,7 @@ type PinView struct {
 
 func (x *PinView) Reset() {
 	*x = PinView{}
-	mi := &file_fsmpb_peer_proto_msgTypes[9]
+	mi := &file_fsmpb_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +948,7 @@ func (x *PinView) String() string {
 func (*PinView) ProtoMessage() {}
 
 func (x *PinView) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[9]
+	mi := &file_fsmpb_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +961,7 @@ func (x *PinView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinView.ProtoReflect.Descriptor instead.
 func (*PinView) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{9}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PinView) GetId() string {
@@ -888,7 +1029,7 @@ type Metrics struct {
 
 func (x *Metrics) Reset() {
 	*x = Metrics{}
-	mi := &file_fsmpb_peer_proto_msgTypes[10]
+	mi := &file_fsmpb_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +1041,7 @@ func (x *Metrics) String() string {
 func (*Metrics) ProtoMessage() {}
 
 func (x *Metrics) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[10]
+	mi := &file_fsmpb_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +1054,7 @@ func (x *Metrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metrics.ProtoReflect.Descriptor instead.
 func (*Metrics) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{10}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Metrics) GetValues() map[string]float64 {
@@ -931,7 +1072,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[11]
+	mi := &file_fsmpb_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1084,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[11]
+	mi := &file_fsmpb_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1097,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{11}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{14}
 }
 
 type ReadIndexResponse struct {
@@ -968,7 +1109,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[12]
+	mi := &file_fsmpb_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1121,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[12]
+	mi := &file_fsmpb_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +1134,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{12}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadIndexResponse) GetIndex() uint64 {
@@ -1012,7 +1153,7 @@ type BeatRequest struct {
 
 func (x *BeatRequest) Reset() {
 	*x = BeatRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[13]
+	mi := &file_fsmpb_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1165,7 @@ func (x *BeatRequest) String() string {
 func (*BeatRequest) ProtoMessage() {}
 
 func (x *BeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[13]
+	mi := &file_fsmpb_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1178,7 @@ func (x *BeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatRequest.ProtoReflect.Descriptor instead.
 func (*BeatRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{13}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BeatRequest) GetHolder() string {
@@ -1058,7 +1199,7 @@ type BeatResponse struct {
 
 func (x *BeatResponse) Reset() {
 	*x = BeatResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[14]
+	mi := &file_fsmpb_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1070,7 +1211,7 @@ func (x *BeatResponse) String() string {
 func (*BeatResponse) ProtoMessage() {}
 
 func (x *BeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[14]
+	mi := &file_fsmpb_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1083,7 +1224,7 @@ func (x *BeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatResponse.ProtoReflect.Descriptor instead.
 func (*BeatResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{14}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BeatResponse) GetTtl() int64 {
@@ -1115,7 +1256,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[15]
+	mi := &file_fsmpb_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1268,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[15]
+	mi := &file_fsmpb_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1281,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{15}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{18}
 }
 
 type DescribeResponse struct {
@@ -1163,7 +1304,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[16]
+	mi := &file_fsmpb_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1316,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[16]
+	mi := &file_fsmpb_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1329,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{16}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DescribeResponse) GetNodeId() string {
@@ -1260,7 +1401,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[17]
+	mi := &file_fsmpb_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1413,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[17]
+	mi := &file_fsmpb_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1426,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{17}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JoinRequest) GetNodeId() string {
@@ -1325,7 +1466,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[18]
+	mi := &file_fsmpb_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1478,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[18]
+	mi := &file_fsmpb_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1491,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{18}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JoinResponse) GetClusterId() string {
@@ -1374,7 +1515,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[19]
+	mi := &file_fsmpb_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1527,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[19]
+	mi := &file_fsmpb_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1540,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{19}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ChangeRequest) GetKind() isChangeRequest_Kind {
@@ -1468,7 +1609,7 @@ type AddNode struct {
 
 func (x *AddNode) Reset() {
 	*x = AddNode{}
-	mi := &file_fsmpb_peer_proto_msgTypes[20]
+	mi := &file_fsmpb_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1621,7 @@ func (x *AddNode) String() string {
 func (*AddNode) ProtoMessage() {}
 
 func (x *AddNode) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[20]
+	mi := &file_fsmpb_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1634,7 @@ func (x *AddNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNode.ProtoReflect.Descriptor instead.
 func (*AddNode) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{20}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AddNode) GetNodeId() string {
@@ -1519,7 +1660,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_fsmpb_peer_proto_msgTypes[21]
+	mi := &file_fsmpb_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1672,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[21]
+	mi := &file_fsmpb_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1685,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{21}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RemoveNode) GetNodeId() string {
@@ -1564,7 +1705,7 @@ type TransferLeadership struct {
 
 func (x *TransferLeadership) Reset() {
 	*x = TransferLeadership{}
-	mi := &file_fsmpb_peer_proto_msgTypes[22]
+	mi := &file_fsmpb_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1717,7 @@ func (x *TransferLeadership) String() string {
 func (*TransferLeadership) ProtoMessage() {}
 
 func (x *TransferLeadership) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[22]
+	mi := &file_fsmpb_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1730,7 @@ func (x *TransferLeadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadership.ProtoReflect.Descriptor instead.
 func (*TransferLeadership) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{22}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TransferLeadership) GetNodeId() string {
@@ -1608,7 +1749,7 @@ type ChangeResponse struct {
 
 func (x *ChangeResponse) Reset() {
 	*x = ChangeResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[23]
+	mi := &file_fsmpb_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1761,7 @@ func (x *ChangeResponse) String() string {
 func (*ChangeResponse) ProtoMessage() {}
 
 func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[23]
+	mi := &file_fsmpb_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1774,7 @@ func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
 func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{23}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ChangeResponse) GetError() *Failure {
@@ -1654,7 +1795,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[24]
+	mi := &file_fsmpb_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1807,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[24]
+	mi := &file_fsmpb_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1820,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{24}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EventsRequest) GetFromIndex() uint64 {
@@ -1709,7 +1850,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[25]
+	mi := &file_fsmpb_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1721,7 +1862,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[25]
+	mi := &file_fsmpb_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1734,7 +1875,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{25}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EventsResponse) GetEntries() []*EntryEvents {
@@ -1768,7 +1909,7 @@ type EntryEvents struct {
 
 func (x *EntryEvents) Reset() {
 	*x = EntryEvents{}
-	mi := &file_fsmpb_peer_proto_msgTypes[26]
+	mi := &file_fsmpb_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1921,7 @@ func (x *EntryEvents) String() string {
 func (*EntryEvents) ProtoMessage() {}
 
 func (x *EntryEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[26]
+	mi := &file_fsmpb_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1934,7 @@ func (x *EntryEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntryEvents.ProtoReflect.Descriptor instead.
 func (*EntryEvents) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{26}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EntryEvents) GetIndex() uint64 {
@@ -1820,7 +1961,7 @@ type OwedRequest struct {
 
 func (x *OwedRequest) Reset() {
 	*x = OwedRequest{}
-	mi := &file_fsmpb_peer_proto_msgTypes[27]
+	mi := &file_fsmpb_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1973,7 @@ func (x *OwedRequest) String() string {
 func (*OwedRequest) ProtoMessage() {}
 
 func (x *OwedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[27]
+	mi := &file_fsmpb_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1986,7 @@ func (x *OwedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwedRequest.ProtoReflect.Descriptor instead.
 func (*OwedRequest) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{27}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *OwedRequest) GetPool() string {
@@ -1872,7 +2013,7 @@ type OwedResponse struct {
 
 func (x *OwedResponse) Reset() {
 	*x = OwedResponse{}
-	mi := &file_fsmpb_peer_proto_msgTypes[28]
+	mi := &file_fsmpb_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1884,7 +2025,7 @@ func (x *OwedResponse) String() string {
 func (*OwedResponse) ProtoMessage() {}
 
 func (x *OwedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[28]
+	mi := &file_fsmpb_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1897,7 +2038,7 @@ func (x *OwedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwedResponse.ProtoReflect.Descriptor instead.
 func (*OwedResponse) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{28}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *OwedResponse) GetSessions() []*OwedList {
@@ -1916,7 +2057,7 @@ type OwedList struct {
 
 func (x *OwedList) Reset() {
 	*x = OwedList{}
-	mi := &file_fsmpb_peer_proto_msgTypes[29]
+	mi := &file_fsmpb_peer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1928,7 +2069,7 @@ func (x *OwedList) String() string {
 func (*OwedList) ProtoMessage() {}
 
 func (x *OwedList) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[29]
+	mi := &file_fsmpb_peer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,7 +2082,7 @@ func (x *OwedList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwedList.ProtoReflect.Descriptor instead.
 func (*OwedList) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{29}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OwedList) GetEngines() []*OwedEngine {
@@ -1964,7 +2105,7 @@ type OwedEngine struct {
 
 func (x *OwedEngine) Reset() {
 	*x = OwedEngine{}
-	mi := &file_fsmpb_peer_proto_msgTypes[30]
+	mi := &file_fsmpb_peer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2117,7 @@ func (x *OwedEngine) String() string {
 func (*OwedEngine) ProtoMessage() {}
 
 func (x *OwedEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_peer_proto_msgTypes[30]
+	mi := &file_fsmpb_peer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2130,7 @@ func (x *OwedEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwedEngine.ProtoReflect.Descriptor instead.
 func (*OwedEngine) Descriptor() ([]byte, []int) {
-	return file_fsmpb_peer_proto_rawDescGZIP(), []int{30}
+	return file_fsmpb_peer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OwedEngine) GetEngine() string {
@@ -2029,7 +2170,14 @@ const file_fsmpb_peer_proto_rawDesc = "" +
 	"\x02op\x18\x01 \x01(\v2\t.fsmpb.OpR\x02op\"3\n" +
 	"\n" +
 	"DoResponse\x12%\n" +
-	"\x06result\x18\x01 \x01(\v2\r.fsmpb.ResultR\x06result\"\xa2\x03\n" +
+	"\x06result\x18\x01 \x01(\v2\r.fsmpb.ResultR\x06result\"+\n" +
+	"\fDoAllRequest\x12\x1b\n" +
+	"\x03ops\x18\x01 \x03(\v2\t.fsmpb.OpR\x03ops\":\n" +
+	"\rDoAllResponse\x12)\n" +
+	"\aresults\x18\x01 \x03(\v2\x0f.fsmpb.OpResultR\aresults\"A\n" +
+	"\bOpResult\x12\x0e\n" +
+	"\x02op\x18\x01 \x01(\rR\x02op\x12%\n" +
+	"\x06result\x18\x02 \x01(\v2\r.fsmpb.ResultR\x06result\"\xa2\x03\n" +
 	"\x06Result\x12$\n" +
 	"\x05error\x18\x01 \x01(\v2\x0e.fsmpb.FailureR\x05error\x12-\n" +
 	"\bdecision\x18\x02 \x01(\v2\x0f.fsmpb.DecisionH\x00R\bdecision\x12\x14\n" +
@@ -2168,9 +2316,10 @@ const file_fsmpb_peer_proto_rawDesc = "" +
 	"\battempts\x18\x02 \x01(\x03R\battempts\x12\x1d\n" +
 	"\n" +
 	"last_error\x18\x03 \x01(\tR\tlastError\x12\x19\n" +
-	"\bnext_try\x18\x04 \x01(\x03R\anextTry2\xb6\x03\n" +
+	"\bnext_try\x18\x04 \x01(\x03R\anextTry2\xec\x03\n" +
 	"\vPeerService\x12)\n" +
-	"\x02Do\x12\x10.fsmpb.DoRequest\x1a\x11.fsmpb.DoResponse\x12>\n" +
+	"\x02Do\x12\x10.fsmpb.DoRequest\x1a\x11.fsmpb.DoResponse\x124\n" +
+	"\x05DoAll\x12\x13.fsmpb.DoAllRequest\x1a\x14.fsmpb.DoAllResponse0\x01\x12>\n" +
 	"\tReadIndex\x12\x17.fsmpb.ReadIndexRequest\x1a\x18.fsmpb.ReadIndexResponse\x12/\n" +
 	"\x04Beat\x12\x12.fsmpb.BeatRequest\x1a\x13.fsmpb.BeatResponse\x12;\n" +
 	"\bDescribe\x12\x16.fsmpb.DescribeRequest\x1a\x17.fsmpb.DescribeResponse\x125\n" +
@@ -2191,91 +2340,99 @@ func file_fsmpb_peer_proto_rawDescGZIP() []byte {
 	return file_fsmpb_peer_proto_rawDescData
 }
 
-var file_fsmpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_fsmpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_fsmpb_peer_proto_goTypes = []any{
 	(*DoRequest)(nil),          // 0: fsmpb.DoRequest
 	(*DoResponse)(nil),         // 1: fsmpb.DoResponse
-	(*Result)(nil),             // 2: fsmpb.Result
-	(*Failure)(nil),            // 3: fsmpb.Failure
-	(*Decision)(nil),           // 4: fsmpb.Decision
-	(*Binding)(nil),            // 5: fsmpb.Binding
-	(*Renewals)(nil),           // 6: fsmpb.Renewals
-	(*Renewal)(nil),            // 7: fsmpb.Renewal
-	(*SessionView)(nil),        // 8: fsmpb.SessionView
-	(*PinView)(nil),            // 9: fsmpb.PinView
-	(*Metrics)(nil),            // 10: fsmpb.Metrics
-	(*ReadIndexRequest)(nil),   // 11: fsmpb.ReadIndexRequest
-	(*ReadIndexResponse)(nil),  // 12: fsmpb.ReadIndexResponse
-	(*BeatRequest)(nil),        // 13: fsmpb.BeatRequest
-	(*BeatResponse)(nil),       // 14: fsmpb.BeatResponse
-	(*DescribeRequest)(nil),    // 15: fsmpb.DescribeRequest
-	(*DescribeResponse)(nil),   // 16: fsmpb.DescribeResponse
-	(*JoinRequest)(nil),        // 17: fsmpb.JoinRequest
-	(*JoinResponse)(nil),       // 18: fsmpb.JoinResponse
-	(*ChangeRequest)(nil),      // 19: fsmpb.ChangeRequest
-	(*AddNode)(nil),            // 20: fsmpb.AddNode
-	(*RemoveNode)(nil),         // 21: fsmpb.RemoveNode
-	(*TransferLeadership)(nil), // 22: fsmpb.TransferLeadership
-	(*ChangeResponse)(nil),     // 23: fsmpb.ChangeResponse
-	(*EventsRequest)(nil),      // 24: fsmpb.EventsRequest
-	(*EventsResponse)(nil),     // 25: fsmpb.EventsResponse
-	(*EntryEvents)(nil),        // 26: fsmpb.EntryEvents
-	(*OwedRequest)(nil),        // 27: fsmpb.OwedRequest
-	(*OwedResponse)(nil),       // 28: fsmpb.OwedResponse
-	(*OwedList)(nil),           // 29: fsmpb.OwedList
-	(*OwedEngine)(nil),         // 30: fsmpb.OwedEngine
-	nil,                        // 31: fsmpb.Metrics.ValuesEntry
-	(*Op)(nil),                 // 32: fsmpb.Op
-	(*Settings)(nil),           // 33: fsmpb.Settings
-	(*SessionRow)(nil),         // 34: fsmpb.SessionRow
-	(*SessionTicketRow)(nil),   // 35: fsmpb.SessionTicketRow
-	(*Creditor)(nil),           // 36: fsmpb.Creditor
+	(*DoAllRequest)(nil),       // 2: fsmpb.DoAllRequest
+	(*DoAllResponse)(nil),      // 3: fsmpb.DoAllResponse
+	(*OpResult)(nil),           // 4: fsmpb.OpResult
+	(*Result)(nil),             // 5: fsmpb.Result
+	(*Failure)(nil),            // 6: fsmpb.Failure
+	(*Decision)(nil),           // 7: fsmpb.Decision
+	(*Binding)(nil),            // 8: fsmpb.Binding
+	(*Renewals)(nil),           // 9: fsmpb.Renewals
+	(*Renewal)(nil),            // 10: fsmpb.Renewal
+	(*SessionView)(nil),        // 11: fsmpb.SessionView
+	(*PinView)(nil),            // 12: fsmpb.PinView
+	(*Metrics)(nil),            // 13: fsmpb.Metrics
+	(*ReadIndexRequest)(nil),   // 14: fsmpb.ReadIndexRequest
+	(*ReadIndexResponse)(nil),  // 15: fsmpb.ReadIndexResponse
+	(*BeatRequest)(nil),        // 16: fsmpb.BeatRequest
+	(*BeatResponse)(nil),       // 17: fsmpb.BeatResponse
+	(*DescribeRequest)(nil),    // 18: fsmpb.DescribeRequest
+	(*DescribeResponse)(nil),   // 19: fsmpb.DescribeResponse
+	(*JoinRequest)(nil),        // 20: fsmpb.JoinRequest
+	(*JoinResponse)(nil),       // 21: fsmpb.JoinResponse
+	(*ChangeRequest)(nil),      // 22: fsmpb.ChangeRequest
+	(*AddNode)(nil),            // 23: fsmpb.AddNode
+	(*RemoveNode)(nil),         // 24: fsmpb.RemoveNode
+	(*TransferLeadership)(nil), // 25: fsmpb.TransferLeadership
+	(*ChangeResponse)(nil),     // 26: fsmpb.ChangeResponse
+	(*EventsRequest)(nil),      // 27: fsmpb.EventsRequest
+	(*EventsResponse)(nil),     // 28: fsmpb.EventsResponse
+	(*EntryEvents)(nil),        // 29: fsmpb.EntryEvents
+	(*OwedRequest)(nil),        // 30: fsmpb.OwedRequest
+	(*OwedResponse)(nil),       // 31: fsmpb.OwedResponse
+	(*OwedList)(nil),           // 32: fsmpb.OwedList
+	(*OwedEngine)(nil),         // 33: fsmpb.OwedEngine
+	nil,                        // 34: fsmpb.Metrics.ValuesEntry
+	(*Op)(nil),                 // 35: fsmpb.Op
+	(*Settings)(nil),           // 36: fsmpb.Settings
+	(*SessionRow)(nil),         // 37: fsmpb.SessionRow
+	(*SessionTicketRow)(nil),   // 38: fsmpb.SessionTicketRow
+	(*Creditor)(nil),           // 39: fsmpb.Creditor
 }
 var file_fsmpb_peer_proto_depIdxs = []int32{
-	32, // 0: fsmpb.DoRequest.op:type_name -> fsmpb.Op
-	2,  // 1: fsmpb.DoResponse.result:type_name -> fsmpb.Result
-	3,  // 2: fsmpb.Result.error:type_name -> fsmpb.Failure
-	4,  // 3: fsmpb.Result.decision:type_name -> fsmpb.Decision
-	6,  // 4: fsmpb.Result.renewals:type_name -> fsmpb.Renewals
-	33, // 5: fsmpb.Result.settings:type_name -> fsmpb.Settings
-	10, // 6: fsmpb.Result.metrics:type_name -> fsmpb.Metrics
-	8,  // 7: fsmpb.Result.session:type_name -> fsmpb.SessionView
-	9,  // 8: fsmpb.Result.pin:type_name -> fsmpb.PinView
-	5,  // 9: fsmpb.Decision.binding:type_name -> fsmpb.Binding
-	7,  // 10: fsmpb.Renewals.leases:type_name -> fsmpb.Renewal
-	34, // 11: fsmpb.SessionView.row:type_name -> fsmpb.SessionRow
-	35, // 12: fsmpb.SessionView.tickets:type_name -> fsmpb.SessionTicketRow
-	36, // 13: fsmpb.SessionView.owed:type_name -> fsmpb.Creditor
-	9,  // 14: fsmpb.SessionView.pins:type_name -> fsmpb.PinView
-	31, // 15: fsmpb.Metrics.values:type_name -> fsmpb.Metrics.ValuesEntry
-	20, // 16: fsmpb.ChangeRequest.add:type_name -> fsmpb.AddNode
-	21, // 17: fsmpb.ChangeRequest.remove:type_name -> fsmpb.RemoveNode
-	22, // 18: fsmpb.ChangeRequest.transfer:type_name -> fsmpb.TransferLeadership
-	3,  // 19: fsmpb.ChangeResponse.error:type_name -> fsmpb.Failure
-	26, // 20: fsmpb.EventsResponse.entries:type_name -> fsmpb.EntryEvents
-	29, // 21: fsmpb.OwedResponse.sessions:type_name -> fsmpb.OwedList
-	30, // 22: fsmpb.OwedList.engines:type_name -> fsmpb.OwedEngine
-	0,  // 23: fsmpb.PeerService.Do:input_type -> fsmpb.DoRequest
-	11, // 24: fsmpb.PeerService.ReadIndex:input_type -> fsmpb.ReadIndexRequest
-	13, // 25: fsmpb.PeerService.Beat:input_type -> fsmpb.BeatRequest
-	15, // 26: fsmpb.PeerService.Describe:input_type -> fsmpb.DescribeRequest
-	24, // 27: fsmpb.PeerService.Events:input_type -> fsmpb.EventsRequest
-	17, // 28: fsmpb.PeerService.Join:input_type -> fsmpb.JoinRequest
-	27, // 29: fsmpb.PeerService.Owed:input_type -> fsmpb.OwedRequest
-	19, // 30: fsmpb.PeerService.Change:input_type -> fsmpb.ChangeRequest
-	1,  // 31: fsmpb.PeerService.Do:output_type -> fsmpb.DoResponse
-	12, // 32: fsmpb.PeerService.ReadIndex:output_type -> fsmpb.ReadIndexResponse
-	14, // 33: fsmpb.PeerService.Beat:output_type -> fsmpb.BeatResponse
-	16, // 34: fsmpb.PeerService.Describe:output_type -> fsmpb.DescribeResponse
-	25, // 35: fsmpb.PeerService.Events:output_type -> fsmpb.EventsResponse
-	18, // 36: fsmpb.PeerService.Join:output_type -> fsmpb.JoinResponse
-	28, // 37: fsmpb.PeerService.Owed:output_type -> fsmpb.OwedResponse
-	23, // 38: fsmpb.PeerService.Change:output_type -> fsmpb.ChangeResponse
-	31, // [31:39] is the sub-list for method output_type
-	23, // [23:31] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	35, // 0: fsmpb.DoRequest.op:type_name -> fsmpb.Op
+	5,  // 1: fsmpb.DoResponse.result:type_name -> fsmpb.Result
+	35, // 2: fsmpb.DoAllRequest.ops:type_name -> fsmpb.Op
+	4,  // 3: fsmpb.DoAllResponse.results:type_name -> fsmpb.OpResult
+	5,  // 4: fsmpb.OpResult.result:type_name -> fsmpb.Result
+	6,  // 5: fsmpb.Result.error:type_name -> fsmpb.Failure
+	7,  // 6: fsmpb.Result.decision:type_name -> fsmpb.Decision
+	9,  // 7: fsmpb.Result.renewals:type_name -> fsmpb.Renewals
+	36, // 8: fsmpb.Result.settings:type_name -> fsmpb.Settings
+	13, // 9: fsmpb.Result.metrics:type_name -> fsmpb.Metrics
+	11, // 10: fsmpb.Result.session:type_name -> fsmpb.SessionView
+	12, // 11: fsmpb.Result.pin:type_name -> fsmpb.PinView
+	8,  // 12: fsmpb.Decision.binding:type_name -> fsmpb.Binding
+	10, // 13: fsmpb.Renewals.leases:type_name -> fsmpb.Renewal
+	37, // 14: fsmpb.SessionView.row:type_name -> fsmpb.SessionRow
+	38, // 15: fsmpb.SessionView.tickets:type_name -> fsmpb.SessionTicketRow
+	39, // 16: fsmpb.SessionView.owed:type_name -> fsmpb.Creditor
+	12, // 17: fsmpb.SessionView.pins:type_name -> fsmpb.PinView
+	34, // 18: fsmpb.Metrics.values:type_name -> fsmpb.Metrics.ValuesEntry
+	23, // 19: fsmpb.ChangeRequest.add:type_name -> fsmpb.AddNode
+	24, // 20: fsmpb.ChangeRequest.remove:type_name -> fsmpb.RemoveNode
+	25, // 21: fsmpb.ChangeRequest.transfer:type_name -> fsmpb.TransferLeadership
+	6,  // 22: fsmpb.ChangeResponse.error:type_name -> fsmpb.Failure
+	29, // 23: fsmpb.EventsResponse.entries:type_name -> fsmpb.EntryEvents
+	32, // 24: fsmpb.OwedResponse.sessions:type_name -> fsmpb.OwedList
+	33, // 25: fsmpb.OwedList.engines:type_name -> fsmpb.OwedEngine
+	0,  // 26: fsmpb.PeerService.Do:input_type -> fsmpb.DoRequest
+	2,  // 27: fsmpb.PeerService.DoAll:input_type -> fsmpb.DoAllRequest
+	14, // 28: fsmpb.PeerService.ReadIndex:input_type -> fsmpb.ReadIndexRequest
+	16, // 29: fsmpb.PeerService.Beat:input_type -> fsmpb.BeatRequest
+	18, // 30: fsmpb.PeerService.Describe:input_type -> fsmpb.DescribeRequest
+	27, // 31: fsmpb.PeerService.Events:input_type -> fsmpb.EventsRequest
+	20, // 32: fsmpb.PeerService.Join:input_type -> fsmpb.JoinRequest
+	30, // 33: fsmpb.PeerService.Owed:input_type -> fsmpb.OwedRequest
+	22, // 34: fsmpb.PeerService.Change:input_type -> fsmpb.ChangeRequest
+	1,  // 35: fsmpb.PeerService.Do:output_type -> fsmpb.DoResponse
+	3,  // 36: fsmpb.PeerService.DoAll:output_type -> fsmpb.DoAllResponse
+	15, // 37: fsmpb.PeerService.ReadIndex:output_type -> fsmpb.ReadIndexResponse
+	17, // 38: fsmpb.PeerService.Beat:output_type -> fsmpb.BeatResponse
+	19, // 39: fsmpb.PeerService.Describe:output_type -> fsmpb.DescribeResponse
+	28, // 40: fsmpb.PeerService.Events:output_type -> fsmpb.EventsResponse
+	21, // 41: fsmpb.PeerService.Join:output_type -> fsmpb.JoinResponse
+	31, // 42: fsmpb.PeerService.Owed:output_type -> fsmpb.OwedResponse
+	26, // 43: fsmpb.PeerService.Change:output_type -> fsmpb.ChangeResponse
+	35, // [35:44] is the sub-list for method output_type
+	26, // [26:35] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_fsmpb_peer_proto_init() }
@@ -2284,7 +2441,7 @@ func file_fsmpb_peer_proto_init() {
 		return
 	}
 	file_fsmpb_fsm_proto_init()
-	file_fsmpb_peer_proto_msgTypes[2].OneofWrappers = []any{
+	file_fsmpb_peer_proto_msgTypes[5].OneofWrappers = []any{
 		(*Result_Decision)(nil),
 		(*Result_Flag)(nil),
 		(*Result_Renewals)(nil),
@@ -2296,7 +2453,7 @@ func file_fsmpb_peer_proto_init() {
 		(*Result_Pin)(nil),
 		(*Result_Count)(nil),
 	}
-	file_fsmpb_peer_proto_msgTypes[19].OneofWrappers = []any{
+	file_fsmpb_peer_proto_msgTypes[22].OneofWrappers = []any{
 		(*ChangeRequest_Add)(nil),
 		(*ChangeRequest_Remove)(nil),
 		(*ChangeRequest_Transfer)(nil),
@@ -2307,7 +2464,7 @@ func file_fsmpb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsmpb_peer_proto_rawDesc), len(file_fsmpb_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,14 +19,6 @@ func verify(t *testing.T, c *Cluster, l *Load, clocks bool) Result {
 	return res
 }
 
-// work lets the clients work for a while: the time is the load's, not a synchronisation.
-func work(l *Load, d time.Duration) {
-	select {
-	case <-l.finish.Done():
-	case <-time.After(d):
-	}
-}
-
 func TestWithoutFaults(t *testing.T) {
 	for name, network := range map[string]bool{"loopback": false, "network": true} {
 		t.Run(name, func(t *testing.T) {

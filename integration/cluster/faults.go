@@ -28,6 +28,14 @@ type Episode struct {
 	Strikes []time.Time
 }
 
+// work lets the clients work for a while: the time is the load's, not a synchronisation.
+func work(l *Load, d time.Duration) {
+	select {
+	case <-l.finish.Done():
+	case <-time.After(d):
+	}
+}
+
 // wait lets time pass, as part of what an episode is.
 func (e *Episode) wait(d time.Duration) { work(e.Load, d) }
 

@@ -36,6 +36,8 @@ const (
 const (
 	// PeerServiceDoProcedure is the fully-qualified name of the PeerService's Do RPC.
 	PeerServiceDoProcedure = "/fsmpb.PeerService/Do"
+	// PeerServiceDoAllProcedure is the fully-qualified name of the PeerService's DoAll RPC.
+	PeerServiceDoAllProcedure = "/fsmpb.PeerService/DoAll"
 	// PeerServiceReadIndexProcedure is the fully-qualified name of the PeerService's ReadIndex RPC.
 	PeerServiceReadIndexProcedure = "/fsmpb.PeerService/ReadIndex"
 	// PeerServiceBeatProcedure is the fully-qualified name of the PeerService's Beat RPC.
@@ -56,6 +58,10 @@ const (
 type PeerServiceClient interface {
 	// Do decides one operation on the leader. An Acquire blocks until its ticket is decided.
 	Do(context.Context, *connect.Request[fsmpb.DoRequest]) (*connect.Response[fsmpb.DoResponse], error)
+	// DoAll decides operations on the leader, in their order. It answers first with one result for each,
+	// where a ticket that must wait says so, then with the decision on each ticket that waits as it is made.
+	// The stream ends when nothing waits any more; when it is cancelled, what waits is detached.
+	DoAll(context.Context, *connect.Request[fsmpb.DoAllRequest]) (*connect.ServerStreamForClient[fsmpb.DoAllResponse], error)
 	// ReadIndex answers the index that a node must have applied to read what was acknowledged before.
 	ReadIndex(context.Context, *connect.Request[fsmpb.ReadIndexRequest]) (*connect.Response[fsmpb.ReadIndexResponse], error)
 	// Beat is a holder's heartbeat, for the leader.
@@ -87,6 +93,12 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+PeerServiceDoProcedure,
 			connect.WithSchema(peerServiceMethods.ByName("Do")),
+			connect.WithClientOptions(opts...),
+		),
+		doAll: connect.NewClient[fsmpb.DoAllRequest, fsmpb.DoAllResponse](
+			httpClient,
+			baseURL+PeerServiceDoAllProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("DoAll")),
 			connect.WithClientOptions(opts...),
 		),
 		readIndex: connect.NewClient[fsmpb.ReadIndexRequest, fsmpb.ReadIndexResponse](
@@ -137,6 +149,7 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 // peerServiceClient implements PeerServiceClient.
 type peerServiceClient struct {
 	do        *connect.Client[fsmpb.DoRequest, fsmpb.DoResponse]
+	doAll     *connect.Client[fsmpb.DoAllRequest, fsmpb.DoAllResponse]
 	readIndex *connect.Client[fsmpb.ReadIndexRequest, fsmpb.ReadIndexResponse]
 	beat      *connect.Client[fsmpb.BeatRequest, fsmpb.BeatResponse]
 	describe  *connect.Client[fsmpb.DescribeRequest, fsmpb.DescribeResponse]
@@ -149,6 +162,11 @@ type peerServiceClient struct {
 // Do calls fsmpb.PeerService.Do.
 func (c *peerServiceClient) Do(ctx context.Context, req *connect.Request[fsmpb.DoRequest]) (*connect.Response[fsmpb.DoResponse], error) {
 	return c.do.CallUnary(ctx, req)
+}
+
+// DoAll calls fsmpb.PeerService.DoAll.
+func (c *peerServiceClient) DoAll(ctx context.Context, req *connect.Request[fsmpb.DoAllRequest]) (*connect.ServerStreamForClient[fsmpb.DoAllResponse], error) {
+	return c.doAll.CallServerStream(ctx, req)
 }
 
 // ReadIndex calls fsmpb.PeerService.ReadIndex.
@@ -190,6 +208,10 @@ func (c *peerServiceClient) Change(ctx context.Context, req *connect.Request[fsm
 type PeerServiceHandler interface {
 	// Do decides one operation on the leader. An Acquire blocks until its ticket is decided.
 	Do(context.Context, *connect.Request[fsmpb.DoRequest]) (*connect.Response[fsmpb.DoResponse], error)
+	// DoAll decides operations on the leader, in their order. It answers first with one result for each,
+	// where a ticket that must wait says so, then with the decision on each ticket that waits as it is made.
+	// The stream ends when nothing waits any more; when it is cancelled, what waits is detached.
+	DoAll(context.Context, *connect.Request[fsmpb.DoAllRequest], *connect.ServerStream[fsmpb.DoAllResponse]) error
 	// ReadIndex answers the index that a node must have applied to read what was acknowledged before.
 	ReadIndex(context.Context, *connect.Request[fsmpb.ReadIndexRequest]) (*connect.Response[fsmpb.ReadIndexResponse], error)
 	// Beat is a holder's heartbeat, for the leader.
@@ -217,6 +239,12 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		PeerServiceDoProcedure,
 		svc.Do,
 		connect.WithSchema(peerServiceMethods.ByName("Do")),
+		connect.WithHandlerOptions(opts...),
+	)
+	peerServiceDoAllHandler := connect.NewServerStreamHandler(
+		PeerServiceDoAllProcedure,
+		svc.DoAll,
+		connect.WithSchema(peerServiceMethods.ByName("DoAll")),
 		connect.WithHandlerOptions(opts...),
 	)
 	peerServiceReadIndexHandler := connect.NewUnaryHandler(
@@ -265,6 +293,8 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 		switch r.URL.Path {
 		case PeerServiceDoProcedure:
 			peerServiceDoHandler.ServeHTTP(w, r)
+		case PeerServiceDoAllProcedure:
+			peerServiceDoAllHandler.ServeHTTP(w, r)
 		case PeerServiceReadIndexProcedure:
 			peerServiceReadIndexHandler.ServeHTTP(w, r)
 		case PeerServiceBeatProcedure:
@@ -290,6 +320,10 @@ type UnimplementedPeerServiceHandler struct{}
 
 func (UnimplementedPeerServiceHandler) Do(context.Context, *connect.Request[fsmpb.DoRequest]) (*connect.Response[fsmpb.DoResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("fsmpb.PeerService.Do is not implemented"))
+}
+
+func (UnimplementedPeerServiceHandler) DoAll(context.Context, *connect.Request[fsmpb.DoAllRequest], *connect.ServerStream[fsmpb.DoAllResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("fsmpb.PeerService.DoAll is not implemented"))
 }
 
 func (UnimplementedPeerServiceHandler) ReadIndex(context.Context, *connect.Request[fsmpb.ReadIndexRequest]) (*connect.Response[fsmpb.ReadIndexResponse], error) {

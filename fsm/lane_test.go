@@ -1,0 +1,174 @@
+package fsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"kvgate/ledger"
+)
+
+// laneLog is what a lane answered.
+type laneLog struct {
+	mu       sync.Mutex
+	waits    map[string]bool
+	decided  []string
+	failures []error
+	released int
+}
+
+func (g *laneLog) acquire(l Lane, a ledger.Acquire) {
+	l.Acquire(a, func(d ledger.Decision, err error) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		switch {
+		case err != nil:
+			g.failures = append(g.failures, fmt.Errorf("%s: %w", a.Ticket, err))
+		case d.Action == ledger.ActionWait:
+			if g.waits == nil {
+				g.waits = map[string]bool{}
+			}
+			g.waits[a.Ticket] = true
+		default:
+			g.decided = append(g.decided, fmt.Sprint(a.Ticket, " ", d.Action))
+			// Whoever is granted makes room for the next, through the same lane.
+			l.Release(ledger.Release{Pool: a.Pool, Ticket: a.Ticket, Grant: d.Seq}, g.release)
+		}
+	})
+}
+
+func (g *laneLog) release(_ bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err != nil {
+		g.failures = append(g.failures, err)
+	}
+	g.released++
+}
+
+func (g *laneLog) state() (waits, decided, released int, failures []error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.waits), len(g.decided), g.released, slices.Clone(g.failures)
+}
+
+func laneTickets(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("t%03d", i))
+	}
+	return names
+}
+
+// TestLaneKeepsItsOrder: on the leader and through a follower tickets queue in the order they were asked
+// for, a release behind them all is carried out at once, and they are granted in that order.
+func TestLaneKeepsItsOrder(t *testing.T) {
+	c := startCluster(t)
+	c.budget(100)
+	for _, m := range []*member{c.leader(), c.followers()[0]} {
+		held := ask("held-"+m.opts.NodeID, 100)
+		d := admit(t, m.Replica, held)
+		lane := m.OpenLane(t.Context())
+		var log laneLog
+		names := laneTickets(3 * laneBatch / 2)
+		for i, name := range names {
+			names[i] = m.opts.NodeID + name
+			log.acquire(lane, ask(names[i], 100))
+		}
+		eventually(t, "all wait", func() bool { waits, _, _, _ := log.state(); return waits == len(names) })
+		lane.Release(ledger.Release{Pool: held.Pool, Ticket: held.Ticket, Grant: d.Seq}, log.release)
+		eventually(t, "all are released", func() bool { _, _, released, _ := log.state(); return released == len(names)+1 })
+		lane.Close()
+		if _, decided, _, failures := log.state(); decided != len(names) || len(failures) > 0 {
+			t.Errorf("%s: %d decided, failures %v", m.opts.NodeID, decided, failures)
+		}
+		want := []string{"admitted " + held.Ticket}
+		for _, name := range names {
+			want = append(want, "admitted "+name)
+		}
+		got := slices.DeleteFunc(story(t, c.leader().Replica, ledger.KindAdmitted), func(e string) bool { return !slices.Contains(want, e) })
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: granted in another order than asked: %d grants", m.opts.NodeID, len(got))
+		}
+	}
+	c.hashesAgree()
+}
+
+// TestLaneEndDetaches what waits, on the leader and through a follower, and answers it.
+func TestLaneEndDetaches(t *testing.T) {
+	c := startCluster(t)
+	c.budget(100)
+	admit(t, c.leader().Replica, ask("held", 100))
+	for _, m := range []*member{c.leader(), c.followers()[0]} {
+		ctx, cancel := context.WithCancel(t.Context())
+		lane := m.OpenLane(ctx)
+		var log laneLog
+		ticket := "of-" + m.opts.NodeID
+		log.acquire(lane, ask(ticket, 100))
+		eventually(t, "it waits", func() bool { waits, _, _, _ := log.state(); return waits == 1 })
+		cancel()
+		lane.Close()
+		if _, decided, _, failures := log.state(); decided != 0 || len(failures) != 1 || !errors.Is(failures[0], context.Canceled) {
+			t.Errorf("%s: %d decided, failures %v, want that it was cancelled", ticket, decided, failures)
+		}
+		await(t, c.leader().Replica, ledger.KindDetached, ticket)
+		log.acquire(lane, ask("late", 1))
+		lane.Close()
+	}
+	if waiterOf(c.leader().Replica, "late") != nil || leaseOf(c.leader().Replica, "late") != nil {
+		t.Error("an operation after the end was carried out")
+	}
+}
+
+// TestLaneSurvivesItsLeader: tickets that wait, and tickets that were asked for while nobody led, are
+// granted in their order by the next leader.
+func TestLaneSurvivesItsLeader(t *testing.T) {
+	c := startCluster(t, func(o *Options) { o.FailOpenAfter = patience })
+	c.budget(100)
+	m := c.followers()[0]
+	held := admit(t, m.Replica, ask("held", 100))
+	lane := m.OpenLane(t.Context())
+	defer lane.Close()
+	var log laneLog
+	names := laneTickets(200)
+	for _, name := range names[:100] {
+		log.acquire(lane, ask(name, 100))
+	}
+	eventually(t, "the first half waits", func() bool { waits, _, _, _ := log.state(); return waits == 100 })
+	c.stop(c.leader())
+	for _, name := range names[100:] {
+		log.acquire(lane, ask(name, 100))
+	}
+	eventually(t, "the second half waits", func() bool { waits, _, _, _ := log.state(); return waits == 200 })
+	lane.Release(ledger.Release{Pool: ledger.DefaultPool, Ticket: "held", Grant: held.Seq}, log.release)
+	eventually(t, "all are released", func() bool { _, _, released, _ := log.state(); return released == len(names)+1 })
+	want := []string{"admitted held"}
+	for _, name := range names {
+		want = append(want, "admitted "+name)
+	}
+	if got := story(t, c.leader().Replica, ledger.KindAdmitted); !slices.Equal(got, want) {
+		t.Errorf("granted %v", got)
+	}
+	if _, _, _, failures := log.state(); len(failures) > 0 {
+		t.Errorf("failures: %v", failures)
+	}
+}
+
+// TestGiveBack: a grant that nobody heard of must be claimed, one that was answered again since stays.
+func TestGiveBack(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	d := admit(t, s.Replica, ask("a", 60))
+	s.GiveBack(d)
+	await(t, s.Replica, ledger.KindDetached, "a")
+	kept := admit(t, s.Replica, ask("b", 40))
+	admit(t, s.Replica, ask("b", 40))
+	s.GiveBack(kept)
+	s.GiveBack(ledger.Decision{Action: ledger.ActionBypass})
+	release(t, s.Replica, "b")
+	if got := story(t, s.Replica, ledger.KindDetached); len(got) != 1 {
+		t.Errorf("detached: %v, want a alone", got)
+	}
+}
