@@ -196,7 +196,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			failed <- srv.ServeTLS(ln, "", "")
 			return
 		}
-		failed <- srv.Serve(ln)
+		failed <- srv.Serve(bufferedListener{ln})
 	}()
 	select {
 	case err := <-failed:
