@@ -17,7 +17,10 @@ Unknown variables and keys are errors.
 Certificates, keys and tokens are read again when their files change: certificates at every handshake,
 tokens within a second. A changed file that cannot be used is logged and the previous content stays.
 The token file has one token a line, "token role [pool,…]": role client may use the admission of its
-pools, observer may read, admin may do everything. /healthz and /readyz never need a token.`
+pools, observer may read, admin may do everything. /healthz and /readyz never need a token.
+
+The heap grows to five times what is alive, and to half of the machine's or the container's memory,
+before Go collects garbage in earnest. GOGC and GOMEMLIMIT in the environment change that.`
 
 const serveExample = `  # one node
   kvgate serve --node-id n1 --data-dir /var/lib/kvgate --bootstrap --router http://router:30000
@@ -49,6 +52,7 @@ func newServeCommand(m *Main) *cobra.Command {
 		log := newLogger(m.stderr, cfg.LogLevel, cfg.LogFormat)
 		log.LogAttrs(ctx, slog.LevelInfo, "configuration", cfg.Attrs()...)
 		cfg.warnOfExposure(ctx, log)
+		tuneMemory(ctx, log)
 		return runServe(ctx, *cfg, log)
 	})
 	return cmd
