@@ -13,7 +13,9 @@ import (
 // oldest. A leader writes the newest one that every member knows.
 const (
 	OldestVersion uint32 = 1
-	Version       uint32 = 1
+	Version       uint32 = 2
+	// callsVersion is the first one in which calls that come again are told by their number.
+	callsVersion uint32 = 2
 )
 
 // maxDue bounds how many deadlines one batch lets go, so that a mass expiry cannot stall the log.
@@ -56,7 +58,11 @@ func applyBatch(l *ledger.Ledger, b *fsmpb.Batch, newest uint32) (*batchResult, 
 	before := len(l.Decisions())
 	out := &batchResult{results: make([]Result, len(b.Ops))}
 	out.more = l.Advance(ledger.Time(b.LedgerTime), maxDue)
+	l.RaiseVersion(b.Version)
 	for i, op := range b.Ops {
+		if b.Version < callsVersion {
+			forgetCall(op)
+		}
 		r, err := applyOp(l, op)
 		if err != nil {
 			return nil, err
@@ -70,6 +76,16 @@ func applyBatch(l *ledger.Ledger, b *fsmpb.Batch, newest uint32) (*batchResult, 
 		out.decisions = append(out.decisions, d...)
 	}
 	return out, nil
+}
+
+// forgetCall makes an operation what it was before calls had numbers.
+func forgetCall(op *fsmpb.Op) {
+	if a := op.GetAcquire(); a != nil {
+		a.Call = 0
+	}
+	if c := op.GetCancel(); c != nil {
+		c.Call = 0
+	}
 }
 
 // applyOp runs one operation. An error means that this build does not know its kind.
@@ -87,7 +103,7 @@ func applyOp(l *ledger.Ledger, op *fsmpb.Op) (Result, error) {
 	case *fsmpb.Op_Renew:
 		return Result{Value: l.Renew(k.Renew.Pool, decodeRefs(k.Renew), time.Duration(k.Renew.Ttl))}, nil
 	case *fsmpb.Op_Cancel:
-		return Result{Value: l.Cancel(k.Cancel.Pool, k.Cancel.Ticket)}, nil
+		return Result{Value: l.Cancel(k.Cancel.Pool, k.Cancel.Ticket, k.Cancel.Call)}, nil
 	case *fsmpb.Op_Detach:
 		return Result{Value: l.Detach(k.Detach.Pool, k.Detach.Ticket, ledger.Seq(k.Detach.Seq), k.Detach.Attempt)}, nil
 	case *fsmpb.Op_ReclaimHolder:

@@ -95,7 +95,7 @@ func cause(ctx context.Context, err error) error {
 // ticket that waits already is asked for again, with what is left of its max wait, from every new leader.
 // Whether it waits, this node may not have heard yet, so FailOpenAfter counts from when a leader had it.
 func (r *Replica) Acquire(ctx context.Context, a ledger.Acquire) (ledger.Decision, error) {
-	a.MaxWait = r.maxWait(a)
+	a.MaxWait, a.Call = r.maxWait(a), r.newCall()
 	return r.ask(ctx, a, r.now(), nil)
 }
 
@@ -212,8 +212,11 @@ func (r *Replica) Renew(ctx context.Context, pool string, refs []ledger.LeaseRef
 
 // Cancel ends whatever the ticket has and says what it was.
 func (r *Replica) Cancel(ctx context.Context, pool, ticket string) (ledger.CancelState, error) {
-	return decide[ledger.CancelState](ctx, r, cancelOp(pool, ticket))
+	return decide[ledger.CancelState](ctx, r, cancelOp(pool, ticket, r.newCall()))
 }
+
+// newCall numbers a call, so that the machine can tell when it comes again.
+func (r *Replica) newCall() uint64 { return r.callBase + r.calls.Add(1) }
 
 // Reconcile takes in a round of polling, on the leader only: a round measured by a node that lost
 // leadership is worth nothing.

@@ -13,6 +13,7 @@ func decodeAcquire(m *fsmpb.Acquire) ledger.Acquire {
 		MaxNewTokens: ledger.Tokens(m.MaxNewTokens), ReservationTokens: ledger.Tokens(m.ReservationTokens),
 		Mode: ledger.Mode(m.Mode), Protected: m.Protected, Priority: m.Priority, Session: m.Session,
 		Group: m.Group, Holder: m.Holder, RID: m.Rid, TTL: time.Duration(m.Ttl), MaxWait: -1,
+		Call: m.Call,
 	}
 	if m.MaxWait != nil {
 		a.MaxWait = time.Duration(*m.MaxWait)

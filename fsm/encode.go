@@ -14,6 +14,7 @@ func acquireOp(a ledger.Acquire) *fsmpb.Op {
 		Pool: a.Pool, Ticket: a.Ticket, PromptTokens: int64(a.PromptTokens), MaxNewTokens: int64(a.MaxNewTokens),
 		ReservationTokens: int64(a.ReservationTokens), Mode: uint32(a.Mode), Protected: a.Protected,
 		Priority: a.Priority, Session: a.Session, Group: a.Group, Holder: a.Holder, Rid: a.RID, Ttl: int64(a.TTL),
+		Call: a.Call,
 	}
 	if a.MaxWait >= 0 {
 		op.MaxWait = ptr(int64(a.MaxWait))
@@ -46,8 +47,8 @@ func renewOp(pool string, refs []ledger.LeaseRef, ttl time.Duration) *fsmpb.Op {
 	return &fsmpb.Op{Kind: &fsmpb.Op_Renew{Renew: op}}
 }
 
-func cancelOp(pool, ticket string) *fsmpb.Op {
-	return &fsmpb.Op{Kind: &fsmpb.Op_Cancel{Cancel: &fsmpb.Cancel{Pool: pool, Ticket: ticket}}}
+func cancelOp(pool, ticket string, call uint64) *fsmpb.Op {
+	return &fsmpb.Op{Kind: &fsmpb.Op_Cancel{Cancel: &fsmpb.Cancel{Pool: pool, Ticket: ticket, Call: call}}}
 }
 
 func reconcileOp(pool string, r ledger.Round) *fsmpb.Op {

@@ -20,13 +20,19 @@ import (
 // goldenDir holds one encoded batch per file. They are what nodes of this and later releases have in
 // their logs: never change or delete one. A new kind of operation or a new version adds files; -update
 // writes those that are missing, and the outcomes.
-const goldenDir = "testdata/batch_v1"
+const (
+	goldenDir  = "testdata/batch_v1"
+	goldenDir2 = "testdata/batch_v2"
+)
 
-// golden is the history that made the files, in the order of their names.
-var golden = []struct {
+// goldenOp is one file.
+type goldenOp struct {
 	name string
 	op   *fsmpb.Op
-}{
+}
+
+// golden is the history that made the files, in the order of their names.
+var golden = []goldenOp{
 	{"01_new_term", &fsmpb.Op{Kind: &fsmpb.Op_NewTerm{NewTerm: &fsmpb.NewTerm{Term: 3, Node: "n1"}}}},
 	{"02_set_cluster", &fsmpb.Op{Kind: &fsmpb.Op_SetCluster{SetCluster: &fsmpb.SetCluster{Id: "9d7e"}}}},
 	{"03_update_settings", updateOp(ledger.DefaultPool, ledger.Patch{
@@ -66,16 +72,25 @@ var golden = []struct {
 	{"18_acquire_behind", acquireOp(ledger.Acquire{Pool: ledger.DefaultPool, Ticket: "req-4:0", ReservationTokens: 50, MaxWait: 30 * time.Second})},
 }
 
+// golden2 is a history of its own: what version 2 brought.
+var golden2 = []goldenOp{
+	{"01_cancel_early", cancelOp(ledger.DefaultPool, "early", 7)},
+	{"02_acquire_is_let_go", acquireOp(ledger.Acquire{Pool: ledger.DefaultPool, Ticket: "early", PromptTokens: 4, MaxWait: -1, Call: 8})},
+	{"03_acquire_comes_again", acquireOp(ledger.Acquire{Pool: ledger.DefaultPool, Ticket: "early", PromptTokens: 4, MaxWait: -1, Call: 8})},
+	{"04_cancel_comes_again", cancelOp(ledger.DefaultPool, "early", 7)},
+	{"05_another_acquire", acquireOp(ledger.Acquire{Pool: ledger.DefaultPool, Ticket: "early", PromptTokens: 4, MaxWait: -1, Call: 9})},
+}
+
 // writeGolden writes the batches that are not there yet.
-func writeGolden(t *testing.T) {
-	must(t, os.MkdirAll(goldenDir, 0o755))
-	for i, g := range golden {
-		path := filepath.Join(goldenDir, g.name+".pb")
+func writeGolden(t *testing.T, dir string, version uint32, list []goldenOp) {
+	must(t, os.MkdirAll(dir, 0o755))
+	for i, g := range list {
+		path := filepath.Join(dir, g.name+".pb")
 		if _, err := os.Stat(path); err == nil {
 			continue
 		}
 		data, err := proto.Marshal(&fsmpb.Batch{
-			Version: 1, LedgerTime: int64(i+1) * int64(time.Second), WallTime: 1_790_000_000e9, Ops: []*fsmpb.Op{g.op},
+			Version: version, LedgerTime: int64(i+1) * int64(time.Second), WallTime: 1_790_000_000e9, Ops: []*fsmpb.Op{g.op},
 		})
 		must(t, err)
 		must(t, os.WriteFile(path, data, 0o644))
@@ -94,12 +109,22 @@ type outcome struct {
 // that they leave.
 func TestGoldenBatches(t *testing.T) {
 	if *update {
-		writeGolden(t)
+		writeGolden(t, goldenDir, 1, golden)
+		writeGolden(t, goldenDir2, 2, golden2)
 	}
-	files, err := filepath.Glob(goldenDir + "/*.pb")
+	l, kinds := applyGolden(t, goldenDir, len(golden))
+	compareGolden(t, "testdata/rows_v1.json", marshal(t, exported(l)))
+	wantAllKinds(t, kinds)
+	l, _ = applyGolden(t, goldenDir2, len(golden2))
+	compareGolden(t, "testdata/rows_v2.json", marshal(t, exported(l)))
+}
+
+// applyGolden applies the batches of a directory and compares what they do.
+func applyGolden(t *testing.T, dir string, atLeast int) (*ledger.Ledger, map[string]bool) {
+	files, err := filepath.Glob(dir + "/*.pb")
 	must(t, err)
-	if len(files) < len(golden) {
-		t.Fatalf("%d golden batches, want at least %d: one of them is missing", len(files), len(golden))
+	if len(files) < atLeast {
+		t.Fatalf("%s: %d golden batches, want at least %d: one of them is missing", dir, len(files), atLeast)
 	}
 	l := ledger.New()
 	l.Reset()
@@ -124,9 +149,8 @@ func TestGoldenBatches(t *testing.T) {
 		outcomes = append(outcomes, o)
 		l.Reset()
 	}
-	compareGolden(t, goldenDir+"/outcomes.json", marshal(t, outcomes))
-	compareGolden(t, "testdata/rows_v1.json", marshal(t, exported(l)))
-	wantAllKinds(t, kinds)
+	compareGolden(t, dir+"/outcomes.json", marshal(t, outcomes))
+	return l, kinds
 }
 
 // wantAllKinds: a new kind of operation needs a golden batch.

@@ -78,7 +78,7 @@ func (l *lane) Close() {
 
 // Acquire implements Lane.
 func (l *lane) Acquire(a ledger.Acquire, answer func(ledger.Decision, error)) {
-	a.MaxWait = l.replica.maxWait(a)
+	a.MaxWait, a.Call = l.replica.maxWait(a), l.replica.newCall()
 	l.add(&step{op: acquireOp(a), acquire: &a, answer: typed(answer)})
 }
 
@@ -94,7 +94,7 @@ func (l *lane) Renew(pool string, refs []ledger.LeaseRef, ttl time.Duration, ans
 
 // Cancel implements Lane.
 func (l *lane) Cancel(pool, ticket string, answer func(ledger.CancelState, error)) {
-	l.add(&step{op: cancelOp(pool, ticket), answer: typed(answer)})
+	l.add(&step{op: cancelOp(pool, ticket, l.replica.newCall()), answer: typed(answer)})
 }
 
 func typed[T any](answer func(T, error)) func(Result, error) {

@@ -229,7 +229,7 @@ func TestUnknownVersionHalts(t *testing.T) {
 		want error
 		says string
 	}{
-		"newer version": {entry(t, 2, &fsmpb.Batch{Version: Version + 1, LedgerTime: 5, Ops: []*fsmpb.Op{tick}}), ErrUnknownVersion, "this build knows 1 to 1"},
+		"newer version": {entry(t, 2, &fsmpb.Batch{Version: Version + 1, LedgerTime: 5, Ops: []*fsmpb.Op{tick}}), ErrUnknownVersion, "this build knows 1 to 2"},
 		"no version":    {entry(t, 2, &fsmpb.Batch{LedgerTime: 5, Ops: []*fsmpb.Op{tick}}), ErrUnknownVersion, "version 0"},
 		"unknown kind":  {entry(t, 2, &fsmpb.Batch{Version: 1, LedgerTime: 5, Ops: []*fsmpb.Op{tick, {}}}), ErrUnknownVersion, "install the newer kvgate"},
 		"damaged":       {&raft.Log{Index: 2, Term: 1, Type: raft.LogCommand, Data: []byte{0xff}}, ErrCorrupt, "cannot be decoded"},

@@ -15,6 +15,7 @@ import (
 	"kvgate/fsm/fsmpb"
 	"kvgate/fsm/fsmpb/fsmpbconnect"
 	"kvgate/fsm/peer"
+	"kvgate/ledger"
 )
 
 // peers calls the other nodes and answers their calls, over the raft port.
@@ -116,12 +117,16 @@ func (p *peers) do(ctx context.Context, addr string, op *fsmpb.Op) (Result, erro
 	return r, nil
 }
 
-// unreached says that nobody knows what became of a call.
+// unreached says that nobody knows what became of a call. Why is told in words only: the deadline of a dial
+// or the other node's code is not the caller's.
 func unreached(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%w: the leader did not answer: %w", ErrLeadershipLost, err)
+	if errors.Is(err, errNotDialled) {
+		return fmt.Errorf("%w: %w: %v", ErrLeadershipLost, errNotDialled, err) //nolint:errorlint // see above
+	}
+	return fmt.Errorf("%w: the leader did not answer: %v", ErrLeadershipLost, err) //nolint:errorlint // see above
 }
 
 // Do implements the peer service. It never forwards: a node that does not lead says so.
@@ -192,9 +197,10 @@ func (p *peers) watch(ctx context.Context) {
 }
 
 // common returns the newest command version that every member applies. A member that was never heard
-// of counts as the oldest; one that is down as what it last said.
+// of counts as the oldest; one that is down as what it last said. What was written once is known to all.
 func (p *peers) common() uint32 {
-	version := p.replica.opts.CommandVersion
+	version, written := p.replica.opts.CommandVersion, uint32(0)
+	p.replica.machine.view(func(l *ledger.Ledger) { written = l.Meta().Version })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range p.replica.members() {
@@ -207,7 +213,7 @@ func (p *peers) common() uint32 {
 		}
 		version = min(version, max(said, OldestVersion))
 	}
-	return version
+	return max(version, written)
 }
 
 func (p *peers) look(ctx context.Context, id, addr string) {

@@ -2,10 +2,12 @@ package fsm
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,6 +35,9 @@ type Replica struct {
 	watchdog *watchdog
 	duties   []Duty
 	notices  chan bool
+	// callBase is random; calls counts from it.
+	callBase uint64
+	calls    atomic.Uint64
 
 	ctx    context.Context
 	stop   context.CancelCauseFunc
@@ -53,6 +58,8 @@ func Open(opts Options) (*Replica, error) {
 	}
 	running, stop := context.WithCancelCause(context.Background())
 	r := &Replica{opts: opts, log: opts.Log, now: opts.Now, ctx: running, stop: stop, changed: make(chan struct{})}
+	random := uuid.New()
+	r.callBase = binary.LittleEndian.Uint64(random[:])
 	if err := r.open(); err != nil {
 		stop(err)
 		return nil, errors.Join(err, r.release())
@@ -199,14 +206,16 @@ func (r *Replica) spawn(fn func()) {
 	go func() { defer r.ending.Done(); fn() }()
 }
 
-// raftConfig holds the timeouts: an election needs half a second of silence, well above a stall of
-// 150 ms, and a new leader is there about a second after the old one died.
+// raftConfig holds the timeouts. Heartbeats come at most HeartbeatTimeout/5 apart and a follower asks for
+// votes after at least one HeartbeatTimeout of silence, so a stall of 150 ms, and up to 240 ms, goes unnoticed.
+// Another follower grants its vote only when its own time is over, too (pre-vote), so an election begins with
+// the later of both: about half a second after the leader died.
 func (r *Replica) raftConfig(notices chan<- bool) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(r.opts.NodeID)
-	c.HeartbeatTimeout = 500 * time.Millisecond
-	c.ElectionTimeout = 500 * time.Millisecond
-	c.LeaderLeaseTimeout = 400 * time.Millisecond
+	c.HeartbeatTimeout = 300 * time.Millisecond
+	c.ElectionTimeout = 300 * time.Millisecond
+	c.LeaderLeaseTimeout = 300 * time.Millisecond
 	c.CommitTimeout = 20 * time.Millisecond
 	c.SnapshotThreshold = r.opts.SnapshotThreshold
 	// A node that lags by more gets a snapshot; what a snapshot covers is not worth keeping for long.

@@ -32,7 +32,7 @@ func encodeRow(c ledger.Change) (store.Change, error) {
 		out.Bucket, out.Key = store.BucketMeta, metaKey
 		m = &fsmpb.MetaRow{
 			Now: int64(c.Meta.Now), Seq: uint64(c.Meta.Seq), Term: c.Meta.Term, Leader: c.Meta.Leader,
-			ClusterId: c.Meta.ClusterID, JournalFirst: c.Meta.JournalFirst,
+			ClusterId: c.Meta.ClusterID, JournalFirst: c.Meta.JournalFirst, Version: c.Meta.Version,
 		}
 	case c.Pool != nil:
 		out.Bucket, out.Key = store.BucketPools, []byte(c.Name)
@@ -51,7 +51,10 @@ func encodeRow(c ledger.Change) (store.Change, error) {
 		m = encodeWaiter(c.Waiter)
 	case c.Mark != nil:
 		out.Bucket, out.Key = store.BucketMarks, seqKey(c.Mark.Seq)
-		m = &fsmpb.MarkRow{Pool: c.Mark.Pool, Ticket: c.Mark.Ticket, Seq: uint64(c.Mark.Seq), Until: int64(c.Mark.Until)}
+		m = &fsmpb.MarkRow{
+			Pool: c.Mark.Pool, Ticket: c.Mark.Ticket, Seq: uint64(c.Mark.Seq), Until: int64(c.Mark.Until),
+			Call: c.Mark.Call, Was: uint32(c.Mark.Was), UsedBy: c.Mark.UsedBy, Spent: c.Mark.Spent,
+		}
 	case c.Holder != nil:
 		out.Bucket, out.Key = store.BucketHolders, holderKey(c.Holder.Pool, c.Holder.Holder)
 		m = &fsmpb.HolderRow{Pool: c.Holder.Pool, Holder: c.Holder.Holder, LastActive: int64(c.Holder.LastActive)}
@@ -114,7 +117,7 @@ var rowDecoders = map[store.Bucket]func([]byte) (ledger.Change, error){
 	store.BucketMeta: decoder(func(m *fsmpb.MetaRow) ledger.Change {
 		return ledger.Change{Meta: &ledger.MetaRow{
 			Now: ledger.Time(m.Now), Seq: ledger.Seq(m.Seq), Term: m.Term, Leader: m.Leader,
-			ClusterID: m.ClusterId, JournalFirst: m.JournalFirst,
+			ClusterID: m.ClusterId, JournalFirst: m.JournalFirst, Version: m.Version,
 		}}
 	}),
 	store.BucketPools: decoder(func(m *fsmpb.PoolRow) ledger.Change {
@@ -153,6 +156,7 @@ var rowDecoders = map[store.Bucket]func([]byte) (ledger.Change, error){
 	store.BucketMarks: decoder(func(m *fsmpb.MarkRow) ledger.Change {
 		return ledger.Change{Mark: &ledger.MarkRow{
 			Pool: m.Pool, Ticket: m.Ticket, Seq: ledger.Seq(m.Seq), Until: ledger.Time(m.Until),
+			Call: m.Call, Was: ledger.CancelState(m.Was), UsedBy: m.UsedBy, Spent: m.Spent,
 		}}
 	}),
 	store.BucketHolders: decoder(func(m *fsmpb.HolderRow) ledger.Change {

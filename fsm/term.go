@@ -65,6 +65,7 @@ func (r *Replica) serveTerm(ctx context.Context, cancel context.CancelCauseFunc)
 		cancel(fmt.Errorf("%w: %w", ErrLeadershipLost, err))
 		return fmt.Errorf("barrier: %w", err)
 	}
+	r.peers.writes.Store(r.peers.common())
 	now, _, _, _ := r.machine.due()
 	clock := &termClock{base: now, start: r.now(), now: r.now}
 	t := &term{proposer: newProposer(ctx, cancel, r.raft, clock, r.peers.writes.Load), replica: r}

@@ -20,6 +20,12 @@ func (l *Ledger) Acquire(op Acquire) (Decision, error) {
 	}
 	l.settle(p, op.Ticket)
 	tokens := p.set.Reservation(op.PromptTokens, op.MaxNewTokens, op.ReservationTokens)
+	if m, ok := p.marks[op.Ticket]; ok && op.Call != 0 && op.Call == m.UsedBy {
+		// The same call again.
+		return Decision{
+			Pool: p.name, Ticket: op.Ticket, Action: ActionBypass, Reason: Cancelled, Tokens: tokens, Epoch: p.Epoch,
+		}, nil
+	}
 	if reason := l.exempt(p, &op); reason != ReasonUnspecified {
 		return l.excuse(p, &op, tokens, reason), nil
 	}
@@ -73,8 +79,8 @@ func (l *Ledger) exempt(p *pool, op *Acquire) Reason {
 	case !p.inScope(op.Mode):
 		return OutOfScope
 	}
-	if m, ok := p.marks[op.Ticket]; ok {
-		l.dropMark(p, m)
+	if m, ok := p.marks[op.Ticket]; ok && !m.Spent {
+		l.spend(p, m, op.Call)
 		return Cancelled
 	}
 	if op.Protected {

@@ -176,13 +176,29 @@ func (l *Ledger) renew(p *pool, x *lease, ttl time.Duration) Renewed {
 }
 
 // Cancel removes the ticket's waiter, or releases its lease, or leaves a mark that makes a later
-// Acquire of the ticket bypass; the mark is kept for one lease TTL.
-func (l *Ledger) Cancel(pool, ticket string) CancelState {
+// Acquire of the ticket bypass; the mark is kept for one lease TTL. A call that comes again, with the same
+// number, changes nothing and is answered as before; 0 means that it cannot be told.
+func (l *Ledger) Cancel(pool, ticket string, call uint64) CancelState {
 	p, ok := l.pools[pool]
 	if !ok {
 		return CancelUnknown
 	}
 	l.settle(p, ticket)
+	if m, ok := p.marks[ticket]; ok && call != 0 && call == m.Call {
+		return m.Was
+	}
+	was := l.cancel(p, ticket)
+	switch {
+	case was == CancelUnknown:
+		l.mark(p, ticket, call)
+	case call != 0:
+		l.remember(p, MarkRow{Ticket: ticket, Until: l.meta.Now.Add(recall), Call: call, Was: was, Spent: true})
+	}
+	return was
+}
+
+// cancel ends what the ticket has.
+func (l *Ledger) cancel(p *pool, ticket string) CancelState {
 	l.count(p, &p.Total.Cancelled)
 	if w, ok := p.waiting[ticket]; ok {
 		l.touchActivity(w.holder)
@@ -197,7 +213,6 @@ func (l *Ledger) Cancel(pool, ticket string) CancelState {
 		l.advance(p)
 		return CancelLeased
 	}
-	l.mark(p, ticket)
 	return CancelUnknown
 }
 

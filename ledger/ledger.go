@@ -99,6 +99,15 @@ func (l *Ledger) SetCluster(id string) string {
 	return l.meta.ClusterID
 }
 
+// RaiseVersion records that a command of a version was applied. The first version is not recorded, as
+// it was not by those who knew no other.
+func (l *Ledger) RaiseVersion(v uint32) {
+	if v > 1 && v > l.meta.Version {
+		l.meta.Version = v
+		l.dirty.meta = true
+	}
+}
+
 // TrimJournal records that events before first are gone.
 func (l *Ledger) TrimJournal(first uint64) {
 	if first <= l.meta.JournalFirst {

@@ -1,6 +1,12 @@
 package ledger
 
-// mark remembers that a ticket was cancelled before it arrived.
+import "time"
+
+// recall is how long a call is remembered after it took effect, in case it comes again: a node that loses
+// the leader's answer sends the call once more, and the network may deliver a copy late.
+const recall = time.Minute
+
+// mark is a Cancel that is remembered, because its ticket has not arrived or in case it comes again.
 type mark struct {
 	MarkRow
 	timer         timer
@@ -11,18 +17,40 @@ type mark struct {
 
 func (m *mark) number() Seq { return m.Seq }
 
-func (l *Ledger) mark(p *pool, ticket string) {
-	if old, ok := p.marks[ticket]; ok {
-		l.dropMark(p, old)
+// mark leaves a mark for an Acquire that is yet to come.
+func (l *Ledger) mark(p *pool, ticket string, call uint64) {
+	row := MarkRow{Ticket: ticket, Until: l.meta.Now.Add(p.set.LeaseTTL), Call: call}
+	if call != 0 {
+		row.Was = CancelUnknown
 	}
-	m := l.addMark(p, MarkRow{
-		Pool: p.name, Ticket: ticket, Seq: l.nextSeq(), Until: l.meta.Now.Add(p.set.LeaseTTL),
-	})
-	l.touchMark(m)
+	m := l.remember(p, row)
 	l.emit(Event{
 		Pool: p.name, Kind: KindCancelled, Ticket: ticket, Reason: "unknown", Epoch: p.Epoch, Deadline: m.Until,
 		ReservedAfter: p.reserved, CeilingAfter: p.ceiling, WaitingAfter: p.waitingCount(),
 	})
+}
+
+// remember keeps a Cancel in the place of an earlier one of the ticket.
+func (l *Ledger) remember(p *pool, row MarkRow) *mark {
+	if old, ok := p.marks[row.Ticket]; ok {
+		l.dropMark(p, old)
+	}
+	row.Pool, row.Seq = p.name, l.nextSeq()
+	m := l.addMark(p, row)
+	l.touchMark(m)
+	return m
+}
+
+// spend uses a mark up. The call that it lets go is remembered, so that it is let go again when it comes
+// again, and nobody else is.
+func (l *Ledger) spend(p *pool, m *mark, call uint64) {
+	if call == 0 {
+		l.dropMark(p, m)
+		return
+	}
+	m.Spent, m.UsedBy, m.Until = true, call, l.meta.Now.Add(recall)
+	l.arm(&m.timer, m.Until)
+	l.touchMark(m)
 }
 
 func (l *Ledger) addMark(p *pool, row MarkRow) *mark {

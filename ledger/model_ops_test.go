@@ -52,14 +52,23 @@ func (m *model) Acquire(op ledger.Acquire) (ledger.Decision, error) {
 		}
 		tokens = op.PromptTokens + decode
 	}
+	k := p.markOf(op.Ticket)
+	if k != nil && op.Call != 0 && k.usedBy == op.Call { // the same call again
+		return ledger.Decision{
+			Pool: p.name, Ticket: op.Ticket, Action: ledger.ActionBypass, Reason: ledger.Cancelled, Tokens: tokens, Epoch: p.epoch,
+		}, nil
+	}
 	if !p.set.Admission { // 1
 		return m.bypass(p, op, tokens, ledger.Disabled), nil
 	}
 	if op.Mode == ledger.ModeEval && p.set.Scope != ledger.ScopeAll {
 		return m.bypass(p, op, tokens, ledger.OutOfScope), nil
 	}
-	if k := p.markOf(op.Ticket); k != nil { // 2
-		p.dropMark(k)
+	if k != nil && !k.spent { // 2
+		k.spent, k.usedBy, k.until = true, op.Call, m.now.Add(time.Minute)
+		if op.Call == 0 {
+			p.dropMark(k)
+		}
 		return m.bypass(p, op, tokens, ledger.Cancelled), nil
 	}
 	if op.Protected { // 3
@@ -207,12 +216,32 @@ func (m *model) Renew(pool string, refs []ledger.LeaseRef, ttl time.Duration) []
 	return out
 }
 
-func (m *model) Cancel(pool, ticket string) ledger.CancelState {
+func (m *model) Cancel(pool, ticket string, call uint64) ledger.CancelState {
 	p := m.pool(pool)
 	if p == nil {
 		return ledger.CancelUnknown
 	}
 	m.settle(p, ticket)
+	k := p.markOf(ticket)
+	if k != nil && call != 0 && k.call == call {
+		return k.was
+	}
+	was := m.cancel(p, ticket)
+	if was != ledger.CancelUnknown && call == 0 {
+		return was
+	}
+	if k != nil {
+		p.dropMark(k)
+	}
+	k = &modelMark{ticket: ticket, seq: m.next(), until: m.now.Add(p.set.LeaseTTL), call: call, was: was}
+	if was != ledger.CancelUnknown {
+		k.spent, k.until = true, m.now.Add(time.Minute)
+	}
+	p.marks = append(p.marks, k)
+	return was
+}
+
+func (m *model) cancel(p *modelPool, ticket string) ledger.CancelState {
 	p.count(fact{kind: "cancelled"})
 	if w := p.waiter(ticket); w != nil {
 		m.activity(p, w.op.Holder)
@@ -226,10 +255,6 @@ func (m *model) Cancel(pool, ticket string) ledger.CancelState {
 		m.advanceQueue(p)
 		return ledger.CancelLeased
 	}
-	if k := p.markOf(ticket); k != nil {
-		p.dropMark(k)
-	}
-	p.marks = append(p.marks, &modelMark{ticket, m.next(), m.now.Add(p.set.LeaseTTL)})
 	return ledger.CancelUnknown
 }
 

@@ -68,6 +68,10 @@ type modelMark struct {
 	ticket string
 	seq    ledger.Seq
 	until  ledger.Time
+	// call of the Cancel and its answer, and of the Acquire that used the mark up.
+	call, usedBy uint64
+	was          ledger.CancelState
+	spent        bool
 }
 
 type modelHolder struct {

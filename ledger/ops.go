@@ -22,6 +22,8 @@ type Acquire struct {
 	MaxWait time.Duration
 	// TTL of the lease; 0 means the pool's lease_ttl.
 	TTL time.Duration
+	// Call numbers the call, so that the same one can be told when it comes again; 0 means that it cannot.
+	Call uint64
 }
 
 // Decision answers an Acquire: at once, or later for a ticket that had to wait.

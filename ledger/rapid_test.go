@@ -73,6 +73,8 @@ func (r *run) actions() map[string]func(*rapid.T) {
 var (
 	pools   = []string{ledger.DefaultPool, ledger.DefaultPool, ledger.DefaultPool, ledger.DefaultPool, "b", "absent"}
 	tickets = []string{"t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7"}
+	// calls are few, so that the same one comes again.
+	calls   = []uint64{0, 0, 1, 2}
 	holders = []string{"", "", "h0", "h1", "h2"}
 	// durations share divisors so that deadlines meet.
 	durations = []time.Duration{0, 1, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second}
@@ -105,7 +107,7 @@ func (r *run) acquire(t *rapid.T) {
 		Protected: rapid.IntRange(0, 15).Draw(t, "protected") == 0, Priority: draw[int32](t, "priority", 0, 0, 0, 1, -1),
 		Session: draw(t, "session", "", "s0", "s1"), Group: draw(t, "group", "", "g"), Holder: draw(t, "holder", holders...),
 		RID: draw(t, "rid", "", "rid"), MaxWait: draw(t, "maxWait", append([]time.Duration{-1, -1}, durations...)...),
-		TTL: draw(t, "ttl", durations...),
+		TTL: draw(t, "ttl", durations...), Call: draw(t, "call", calls...),
 	}
 	if w := r.anyWaiter(op.Pool, op.Ticket); w != nil && rapid.Bool().Draw(t, "retry") {
 		op = w.op
@@ -165,9 +167,9 @@ func (r *run) renew(t *rapid.T) {
 }
 
 func (r *run) cancel(t *rapid.T) {
-	pool, ticket := draw(t, "pool", pools...), draw(t, "ticket", tickets...)
-	got, _ := r.both(t, func(l *ledger.Ledger) (any, error) { return l.Cancel(pool, ticket), nil })
-	same(t, "cancel", got, r.model.Cancel(pool, ticket))
+	pool, ticket, call := draw(t, "pool", pools...), draw(t, "ticket", tickets...), draw(t, "call", calls...)
+	got, _ := r.both(t, func(l *ledger.Ledger) (any, error) { return l.Cancel(pool, ticket, call), nil })
+	same(t, "cancel", got, r.model.Cancel(pool, ticket, call))
 }
 
 func (r *run) detach(t *rapid.T) {

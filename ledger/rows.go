@@ -16,6 +16,8 @@ type MetaRow struct {
 	Leader       string
 	ClusterID    string
 	JournalFirst uint64
+	// Version is the newest command version that was ever applied, 0 for the first.
+	Version uint32
 }
 
 // PoolRow holds a pool's settings.
@@ -98,11 +100,19 @@ type WaiterRow struct {
 	Attempt uint32
 }
 
-// MarkRow remembers that a ticket was cancelled before it arrived.
+// MarkRow remembers the newest Cancel of a ticket. Unless it is spent, the ticket was cancelled before it
+// arrived, and its next Acquire bypasses.
 type MarkRow struct {
 	Pool, Ticket string
 	Seq          Seq
 	Until        Time
+	// Call is the Cancel's, and Was its answer, for when it comes again; UsedBy is the call of the Acquire
+	// that the mark let go. All are 0 for calls without a number.
+	Call   uint64
+	Was    CancelState
+	UsedBy uint64
+	// Spent: the mark lets nobody go any more.
+	Spent bool
 }
 
 // HolderRow is one client process that has leases or waiters.

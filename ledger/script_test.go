@@ -185,7 +185,7 @@ func (s *script) renew(a *args) string {
 }
 
 func (s *script) cancel(a *args) string {
-	return [...]string{"", "was waiting", "was leased", "was unknown"}[s.led.Cancel(s.pool, a.name())]
+	return [...]string{"", "was waiting", "was leased", "was unknown"}[s.led.Cancel(s.pool, a.name(), 0)]
 }
 
 func (s *script) detach(a *args) string {

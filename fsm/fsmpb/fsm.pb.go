@@ -386,8 +386,10 @@ type Acquire struct {
 	Rid               string                 `protobuf:"bytes,12,opt,name=rid,proto3" json:"rid,omitempty"`
 	MaxWait           *int64                 `protobuf:"varint,13,opt,name=max_wait,json=maxWait,proto3,oneof" json:"max_wait,omitempty"`
 	Ttl               int64                  `protobuf:"varint,14,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Numbers the call, so that the same one can be told when it comes again. Since version 2.
+	Call          uint64 `protobuf:"varint,15,opt,name=call,proto3" json:"call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Acquire) Reset() {
@@ -514,6 +516,13 @@ func (x *Acquire) GetMaxWait() int64 {
 func (x *Acquire) GetTtl() int64 {
 	if x != nil {
 		return x.Ttl
+	}
+	return 0
+}
+
+func (x *Acquire) GetCall() uint64 {
+	if x != nil {
+		return x.Call
 	}
 	return 0
 }
@@ -799,9 +808,11 @@ func (x *LeaseRef) GetGrant() uint64 {
 }
 
 type Cancel struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
-	Ticket        string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Pool   string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Ticket string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	// As in Acquire.
+	Call          uint64 `protobuf:"varint,3,opt,name=call,proto3" json:"call,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -848,6 +859,13 @@ func (x *Cancel) GetTicket() string {
 		return x.Ticket
 	}
 	return ""
+}
+
+func (x *Cancel) GetCall() uint64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
 }
 
 // Detach: the last local call on the waiter or fresh grant `seq` went away without a cancel.
@@ -2531,13 +2549,15 @@ func (x *Unpin) GetId() string {
 }
 
 type MetaRow struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Now           int64                  `protobuf:"varint,1,opt,name=now,proto3" json:"now,omitempty"`
-	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
-	Leader        string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
-	ClusterId     string                 `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	JournalFirst  uint64                 `protobuf:"varint,6,opt,name=journal_first,json=journalFirst,proto3" json:"journal_first,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Now          int64                  `protobuf:"varint,1,opt,name=now,proto3" json:"now,omitempty"`
+	Seq          uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Term         uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	Leader       string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	ClusterId    string                 `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	JournalFirst uint64                 `protobuf:"varint,6,opt,name=journal_first,json=journalFirst,proto3" json:"journal_first,omitempty"`
+	// Newest command version that was applied, 0 for the first.
+	Version       uint32 `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2610,6 +2630,13 @@ func (x *MetaRow) GetClusterId() string {
 func (x *MetaRow) GetJournalFirst() uint64 {
 	if x != nil {
 		return x.JournalFirst
+	}
+	return 0
+}
+
+func (x *MetaRow) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
 	}
 	return 0
 }
@@ -3377,11 +3404,17 @@ func (x *WaiterRow) GetAsked() int64 {
 }
 
 type MarkRow struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
-	Ticket        string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
-	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	Until         int64                  `protobuf:"varint,4,opt,name=until,proto3" json:"until,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Pool   string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Ticket string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Seq    uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
+	Until  int64                  `protobuf:"varint,4,opt,name=until,proto3" json:"until,omitempty"`
+	// Of the Cancel.
+	Call uint64 `protobuf:"varint,5,opt,name=call,proto3" json:"call,omitempty"`
+	Was  uint32 `protobuf:"varint,6,opt,name=was,proto3" json:"was,omitempty"`
+	// Call of the Acquire that used the mark up.
+	UsedBy        uint64 `protobuf:"varint,7,opt,name=used_by,json=usedBy,proto3" json:"used_by,omitempty"`
+	Spent         bool   `protobuf:"varint,8,opt,name=spent,proto3" json:"spent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3442,6 +3475,34 @@ func (x *MarkRow) GetUntil() int64 {
 		return x.Until
 	}
 	return 0
+}
+
+func (x *MarkRow) GetCall() uint64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *MarkRow) GetWas() uint32 {
+	if x != nil {
+		return x.Was
+	}
+	return 0
+}
+
+func (x *MarkRow) GetUsedBy() uint64 {
+	if x != nil {
+		return x.UsedBy
+	}
+	return 0
+}
+
+func (x *MarkRow) GetSpent() bool {
+	if x != nil {
+		return x.Spent
+	}
+	return false
 }
 
 type HolderRow struct {
@@ -4976,7 +5037,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\ftrim_journal\x18\r \x01(\v2\x12.fsmpb.TrimJournalH\x00R\vtrimJournal\x124\n" +
 	"\vset_cluster\x18\x0e \x01(\v2\x11.fsmpb.SetClusterH\x00R\n" +
 	"setClusterB\x06\n" +
-	"\x04kind\"\x96\x03\n" +
+	"\x04kind\"\xaa\x03\n" +
 	"\aAcquire\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12#\n" +
@@ -4992,7 +5053,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x06holder\x18\v \x01(\tR\x06holder\x12\x10\n" +
 	"\x03rid\x18\f \x01(\tR\x03rid\x12\x1e\n" +
 	"\bmax_wait\x18\r \x01(\x03H\x00R\amaxWait\x88\x01\x01\x12\x10\n" +
-	"\x03ttl\x18\x0e \x01(\x03R\x03ttlB\v\n" +
+	"\x03ttl\x18\x0e \x01(\x03R\x03ttl\x12\x12\n" +
+	"\x04call\x18\x0f \x01(\x04R\x04callB\v\n" +
 	"\t_max_wait\"\xac\x01\n" +
 	"\aRelease\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
@@ -5016,10 +5078,11 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x06ticket\x18\x01 \x01(\tR\x06ticket\x12\x19\n" +
 	"\x05epoch\x18\x02 \x01(\x04H\x00R\x05epoch\x88\x01\x01\x12\x14\n" +
 	"\x05grant\x18\x03 \x01(\x04R\x05grantB\b\n" +
-	"\x06_epoch\"4\n" +
+	"\x06_epoch\"H\n" +
 	"\x06Cancel\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
-	"\x06ticket\x18\x02 \x01(\tR\x06ticket\"`\n" +
+	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x12\n" +
+	"\x04call\x18\x03 \x01(\x04R\x04call\"`\n" +
 	"\x06Detach\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
@@ -5194,7 +5257,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"ledgerOnly\"+\n" +
 	"\x05Unpin\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\x9d\x01\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xb7\x01\n" +
 	"\aMetaRow\x12\x10\n" +
 	"\x03now\x18\x01 \x01(\x03R\x03now\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x12\n" +
@@ -5202,7 +5265,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x06leader\x18\x04 \x01(\tR\x06leader\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x05 \x01(\tR\tclusterId\x12#\n" +
-	"\rjournal_first\x18\x06 \x01(\x04R\fjournalFirst\"J\n" +
+	"\rjournal_first\x18\x06 \x01(\x04R\fjournalFirst\x12\x18\n" +
+	"\aversion\x18\a \x01(\rR\aversion\"J\n" +
 	"\aPoolRow\x12+\n" +
 	"\bsettings\x18\x01 \x01(\v2\x0f.fsmpb.SettingsR\bsettings\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\xec\x01\n" +
@@ -5285,12 +5349,16 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\battached\x18\x0e \x01(\bR\battached\x12\x17\n" +
 	"\adrop_at\x18\x0f \x01(\x03R\x06dropAt\x12\x18\n" +
 	"\aattempt\x18\x10 \x01(\rR\aattempt\x12\x14\n" +
-	"\x05asked\x18\x11 \x01(\x03R\x05asked\"]\n" +
+	"\x05asked\x18\x11 \x01(\x03R\x05asked\"\xb2\x01\n" +
 	"\aMarkRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x14\n" +
-	"\x05until\x18\x04 \x01(\x03R\x05until\"X\n" +
+	"\x05until\x18\x04 \x01(\x03R\x05until\x12\x12\n" +
+	"\x04call\x18\x05 \x01(\x04R\x04call\x12\x10\n" +
+	"\x03was\x18\x06 \x01(\rR\x03was\x12\x17\n" +
+	"\aused_by\x18\a \x01(\x04R\x06usedBy\x12\x14\n" +
+	"\x05spent\x18\b \x01(\bR\x05spent\"X\n" +
 	"\tHolderRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1f\n" +

@@ -46,21 +46,35 @@ func (c *client) attempt(ctx context.Context, chain int64, kind Kind, ask acquir
 	o.Start = time.Now()
 	err := o.call(bounded, n, ask)
 	o.End = time.Now()
+	// In this order: bounded ends with ctx, so it may end for that reason between two looks.
+	late := bounded.Err() != nil
+	left := ctx.Err() != nil
 	switch {
 	case err == nil:
 		o.Known = o.Code == ""
-	case ctx.Err() != nil:
+	case left:
 		o.Code, o.Err = codeLeft, err
-	case bounded.Err() != nil:
+	case late:
 		o.Code, o.Err = codeLate, err
 	default:
 		o.Code, o.Err = codeOf(err), err
 	}
-	if o.Code == "deadline_exceeded" || o.Code == "canceled" {
-		o.Code = codeLeft // the node knows how long the client listens
+	if o.Code == "deadline_exceeded" && aboutToLeave(ctx, o.End) {
+		o.Code = codeLeft
 	}
 	c.load.History.add(o)
 	return o
+}
+
+// tellTime is how much earlier than the client itself a node may find that the client's time is over: it
+// is told in whole milliseconds.
+const tellTime = 20 * time.Millisecond
+
+// aboutToLeave says that the client would have hung up by itself. A node may tell it so; at any other time
+// a deadline is one of the node's own that must not surface.
+func aboutToLeave(ctx context.Context, at time.Time) bool {
+	until, ok := ctx.Deadline()
+	return ok && until.Sub(at) < tellTime
 }
 
 func (o *Op) call(ctx context.Context, n *Node, ask acquire) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -38,8 +37,8 @@ func (n *Node) readJournal(ctx context.Context, stale bool) (out []*kvgatev1.Jou
 	}
 }
 
-// snapshotInstalled is what a node logs when its state came from another node: what the snapshot stands
-// for is not in its journal.
+// snapshotInstalled is what a node logs when its state came from another node. It copies the events that
+// led to it, so its journal has no hole.
 const snapshotInstalled = "state restored from a snapshot"
 
 type eventKey struct {
@@ -50,7 +49,8 @@ type eventKey struct {
 func keyOf(e *kvgatev1.JournalEvent) eventKey { return eventKey{e.Index, e.N} }
 
 // Journal reads the leader's journal by a linearizable read and compares it with the other nodes': what
-// two of them have must be the same. A node whose state came from a snapshot may lack what lies before.
+// two of them have must be the same, without holes. A node that could not copy what lies before a snapshot
+// says that its journal begins behind it.
 func (c *Cluster) Journal() ([]Event, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
 	defer cancel()
@@ -113,7 +113,7 @@ func compareJournals(n *Node, events, whole []*kvgatev1.JournalEvent, known map[
 		}
 	}
 	last := events[len(events)-1].Index
-	if last >= end && len(events) < have && !strings.Contains(n.logs(), snapshotInstalled) {
+	if last >= end && len(events) < have {
 		return fmt.Errorf("node %s has %d events from entry %d on, another node has %d", n.id, len(events), first, have)
 	}
 	return nil

@@ -3,7 +3,6 @@ package cluster
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -87,18 +86,11 @@ func (m *ticketModel) model() porcupine.Model {
 // free returns where the state can be by itself.
 func (m *ticketModel) free(at int) []int {
 	out := []int{at}
-	for at < len(m.events) && (m.causedBy(m.events[at]) < 0 || m.late(at)) {
+	for at < len(m.events) && m.causedBy(m.events[at]) < 0 {
 		at++
 		out = append(out, at)
 	}
 	return out
-}
-
-// late says that the event may be a copy of an earlier Cancel that comes late: a node that loses its
-// connection to the leader asks again on another one, and the network may deliver what was sent on the
-// first one after that. Releases and renewals carry a fence against it, a Cancel has none.
-func (m *ticketModel) late(at int) bool {
-	return m.events[at].Kind == "cancelled" && slices.ContainsFunc(m.events[:at], func(e *Event) bool { return e.Kind == "cancelled" })
 }
 
 // causedBy returns which kind of operation an event needs, -1 when it happens by itself.
@@ -121,16 +113,25 @@ func (m *ticketModel) causedBy(e *Event) int {
 // after returns where the state may be after an operation that began when it was at from.
 func (m *ticketModel) after(from int, o *Op) (out []int) {
 	// A node that loses the answer of its leader asks again, so an operation may have caused several
-	// events of its kind; only the last one is answered for. Others may happen by themselves in between.
+	// events of its kind; only the last one is answered for. Others may happen by themselves in between. What
+	// cannot be repeated without harm happens once: calls are told by their numbers.
 	for to := from; ; to++ {
 		own := to == from || m.causedBy(m.events[to-1]) == int(o.Kind) || o.Kind == OpAcquire && m.events[to-1].Kind == "admitted"
 		if own && (!o.Known || m.fits(from, to, o)) {
 			out = append(out, to)
 		}
+		if to > from && once(m.events[to-1]) {
+			return out
+		}
 		if to == len(m.events) || m.causedBy(m.events[to]) >= 0 && m.causedBy(m.events[to]) != int(o.Kind) {
 			return out
 		}
 	}
+}
+
+// once says that a call causes no more after that event: it cancelled, or used a mark up.
+func once(e *Event) bool {
+	return e.Kind == "cancelled" || e.Kind == "bypassed" && e.Reason == "cancelled"
 }
 
 // fits says whether the answer of o is right when the events between from and to are its own.

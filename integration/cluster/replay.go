@@ -10,7 +10,6 @@ import (
 type replay struct {
 	problems []string
 	now      int64
-	epoch    int64
 	reserved int64
 	leases   map[string]*heldLease
 	waiters  map[string]*queued

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -227,11 +228,11 @@ func TestTrap9ConflictingTail(t *testing.T) {
 	c.Eventually("the others have cut their logs beyond what it has", func(ctx context.Context) error {
 		for _, o := range c.others(old) {
 			if first, err := filepath.Glob(filepath.Join(o.spec.DataDir, "snapshots", "*-*")); err != nil || len(first) == 0 {
-				return fmt.Errorf("node %s has no snapshot yet (%v)", o.id, err)
+				return errors.Join(err, fmt.Errorf("node %s has no snapshot yet", o.id))
 			}
 			s, err := o.status(ctx)
 			if err != nil || s.AppliedIndex < 400 {
-				return fmt.Errorf("node %s is at entry %d (%v)", o.id, s.GetAppliedIndex(), err)
+				return errors.Join(err, fmt.Errorf("node %s is at entry %d", o.id, s.GetAppliedIndex()))
 			}
 		}
 		return nil
