@@ -73,6 +73,7 @@ type client struct {
 type endpoint struct {
 	url string
 	kvgatev1connect.AdmissionServiceClient
+	kvgatev1connect.SessionServiceClient
 	kvgatev1connect.ObserveServiceClient
 	kvgatev1connect.ClusterServiceClient
 }
@@ -205,6 +206,7 @@ func newEndpoint(h *http.Client, base, token string) *endpoint {
 	return &endpoint{
 		url:                    base,
 		AdmissionServiceClient: kvgatev1connect.NewAdmissionServiceClient(h, base, options...),
+		SessionServiceClient:   kvgatev1connect.NewSessionServiceClient(h, base, options...),
 		ObserveServiceClient:   kvgatev1connect.NewObserveServiceClient(h, base, options...),
 		ClusterServiceClient:   kvgatev1connect.NewClusterServiceClient(h, base, options...),
 	}

@@ -17,6 +17,7 @@ import (
 // fake is a server whose answers are the function fields; a call without one is unimplemented.
 type fake struct {
 	kvgatev1connect.UnimplementedAdmissionServiceHandler
+	kvgatev1connect.UnimplementedSessionServiceHandler
 	kvgatev1connect.UnimplementedObserveServiceHandler
 	kvgatev1connect.UnimplementedClusterServiceHandler
 
@@ -35,6 +36,17 @@ type fake struct {
 	status     func(*kvgatev1.GetStatusRequest) (*kvgatev1.GetStatusResponse, error)
 	settings   func(*kvgatev1.GetSettingsRequest) (*kvgatev1.GetSettingsResponse, error)
 	updateSets func(*kvgatev1.UpdateSettingsRequest) (*kvgatev1.UpdateSettingsResponse, error)
+
+	openSession func(*kvgatev1.OpenSessionRequest) (*kvgatev1.OpenSessionResponse, error)
+	touchSession func(*kvgatev1.TouchSessionRequest) (*kvgatev1.TouchSessionResponse, error)
+	bindSession func(*kvgatev1.BindSessionRequest) (*kvgatev1.BindSessionResponse, error)
+	closeSession func(*kvgatev1.CloseSessionRequest) (*kvgatev1.CloseSessionResponse, error)
+	closeGroup func(*kvgatev1.CloseGroupRequest) (*kvgatev1.CloseGroupResponse, error)
+	getSession func(*kvgatev1.GetSessionRequest) (*kvgatev1.GetSessionResponse, error)
+	listSessions func(*kvgatev1.ListSessionsRequest) (*kvgatev1.ListSessionsResponse, error)
+	pinPrefix func(*kvgatev1.PinPrefixRequest) (*kvgatev1.PinPrefixResponse, error)
+	unpinPrefix func(*kvgatev1.UnpinPrefixRequest) (*kvgatev1.UnpinPrefixResponse, error)
+	listPins func(*kvgatev1.ListPinsRequest) (*kvgatev1.ListPinsResponse, error)
 
 	mu     sync.Mutex
 	calls  []string
@@ -67,6 +79,7 @@ func (f *fake) called() []string {
 func (f *fake) serve() (url string, stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle(kvgatev1connect.NewAdmissionServiceHandler(f))
+	mux.Handle(kvgatev1connect.NewSessionServiceHandler(f))
 	mux.Handle(kvgatev1connect.NewObserveServiceHandler(f))
 	mux.Handle(kvgatev1connect.NewClusterServiceHandler(f))
 	server := httptest.NewServer(mux)

@@ -63,6 +63,7 @@ func commands(m *Main) []*cobra.Command {
 		newReleaseCommand(m),
 		newCancelCommand(m),
 		newRenewCommand(m),
+		newSessionCommand(m),
 		newStatusCommand(m),
 		newPoolsCommand(m),
 		newLeasesCommand(m),
