@@ -24,8 +24,10 @@ type Client struct {
 	// admission and observe make one try; the raw clients try the other endpoints too.
 	admission    kvgatev1connect.AdmissionServiceClient
 	observe      kvgatev1connect.ObserveServiceClient
+	sessions     kvgatev1connect.SessionServiceClient
 	rawAdmission kvgatev1connect.AdmissionServiceClient
 	rawObserve   kvgatev1connect.ObserveServiceClient
+	rawSessions  kvgatev1connect.SessionServiceClient
 	rawCluster   kvgatev1connect.ClusterServiceClient
 
 	recorder recorder
@@ -52,7 +54,7 @@ type Client struct {
 
 // logs are the kinds of trouble that are logged, each at a bounded rate.
 type logs struct {
-	attempt, degraded, unsettled, heartbeat, renew, lost, usage *rareLog
+	attempt, degraded, unsettled, heartbeat, renew, lost, usage, closes *rareLog
 }
 
 // New returns a client of the cluster at addresses, e.g. "http://127.0.0.1:7070". It makes no
@@ -90,6 +92,7 @@ func newLogs(cfg *config) logs {
 		heartbeat: rare("kvgate heartbeat was not answered, leases are at risk"),
 		renew:     rare("kvgate leases could not be renewed"),
 		lost:      rare("kvgate lease is gone while its generate call runs"),
+		closes:    rare("kvgate close of a session was given up, its KV goes by eviction or idle timeout"),
 		usage:     rare("kvgate usage report is invalid and was left out of the release"),
 	}
 }
@@ -109,6 +112,8 @@ func (c *Client) connect() {
 	raw := connect.WithInterceptors(failover{c})
 	c.admission = kvgatev1connect.NewAdmissionServiceClient(r, placeholder, plain)
 	c.observe = kvgatev1connect.NewObserveServiceClient(r, placeholder, plain)
+	c.sessions = kvgatev1connect.NewSessionServiceClient(r, placeholder, plain)
+	c.rawSessions = kvgatev1connect.NewSessionServiceClient(r, placeholder, plain, raw)
 	c.rawAdmission = kvgatev1connect.NewAdmissionServiceClient(r, placeholder, plain, raw)
 	c.rawObserve = kvgatev1connect.NewObserveServiceClient(r, placeholder, plain, raw)
 	c.rawCluster = kvgatev1connect.NewClusterServiceClient(r, placeholder, plain, raw)
@@ -179,9 +184,9 @@ func (c *Client) Budget(ctx context.Context, pool string) (*kvgatev1.GetBudgetRe
 	return call(ctx, c, c.observe.GetBudget, msg)
 }
 
-// Close ends the client. Acquires in progress return ErrClosed and are cancelled; grants that are
-// still held are released, since nobody would keep them alive. Close waits until all releases and
-// cancels are known, at most until ctx is done; it returns an error that names how many were not.
+// Close ends the client; sessions stay open. Acquires in progress return ErrClosed and are cancelled; grants that are
+// still held are released, since nobody would keep them alive. Close waits until all releases,
+// cancels and closes of sessions are known, at most until ctx is done; it returns an error that names how many were not.
 // Further calls wait for the first, and return the same or the error of
 // their own ctx.
 func (c *Client) Close(ctx context.Context) error {
@@ -197,6 +202,12 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 }
 
+// unsettled counts what was given up.
+func (c *Client) unsettled() int64 {
+	s := c.Stats()
+	return s.Unsettled + s.ClosesLost
+}
+
 func (c *Client) shutdown(ctx context.Context) error {
 	c.calls.seal()
 	c.loops.seal()
@@ -207,7 +218,7 @@ func (c *Client) shutdown(ctx context.Context) error {
 	for _, g := range c.keeper.grants() {
 		g.Release()
 	}
-	before := c.Stats().Unsettled
+	before := c.unsettled()
 	err := c.settlements.wait(ctx)
 	c.settlements.seal()
 	c.stopFlush()
@@ -217,7 +228,7 @@ func (c *Client) shutdown(ctx context.Context) error {
 		c.conns.close()
 	}
 	if err != nil {
-		return fmt.Errorf("kvgate: %d releases or cancels were not answered before close: %w", c.Stats().Unsettled-before, err)
+		return fmt.Errorf("kvgate: %d releases, cancels or closes of sessions were not answered before close: %w", c.unsettled()-before, err)
 	}
 	return nil
 }

@@ -56,4 +56,10 @@
 // Heartbeats, a third of the holder TTL apart, while anything is held or waits; renewal of leases at
 // half their time, all of a pool in one call; releases and cancels. All of it ends with Close. What
 // the package may not do: decide about engines, or interrupt a generate call.
+//
+// # Sessions
+//
+// Name the agent program in Request.Session and call [Client.CloseSession] when it ends: the close is sent
+// in the background until a coordinator has it, and every engine is told to free the program's KV.
+// [Client.OpenSession] is needed only for a group, an idle timeout or another kind.
 package client

@@ -141,7 +141,8 @@ func (e *Error) verdict() verdict {
 	}
 	switch e.Code {
 	case connect.CodeResourceExhausted, connect.CodeUnauthenticated, connect.CodePermissionDenied,
-		connect.CodeNotFound, connect.CodeFailedPrecondition, connect.CodeOutOfRange, connect.CodeAlreadyExists:
+		connect.CodeNotFound, connect.CodeFailedPrecondition, connect.CodeOutOfRange, connect.CodeAlreadyExists,
+		connect.CodeAborted: // an engine did not answer
 		return refused
 	}
 	return retryable

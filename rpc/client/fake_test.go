@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	kvgatev1 "kvgate/rpc/kvgate/v1"
@@ -16,20 +17,21 @@ import (
 
 // fakeLedger is a ledger that forgets nothing by itself: what a client leaves behind stays.
 type fakeLedger struct {
-	mu        sync.Mutex
-	capacity  int64
-	ttl       time.Duration
-	holderTTL time.Duration
-	reserved  int64
-	seq       uint64
-	leases    map[string]*fakeLease
-	waiters   []*fakeWaiter
-	marks     map[string]bool
-	maxWaits  []time.Duration // of each Acquire as sent; -1 for unset
-	releases  []*kvgatev1.ReleaseRequest
-	renewals  []int // leases named by each Renew
-	beats     int
-	changed   chan struct{}
+	mu           sync.Mutex
+	capacity     int64
+	ttl          time.Duration
+	holderTTL    time.Duration
+	reserved     int64
+	seq          uint64
+	leases       map[string]*fakeLease
+	waiters      []*fakeWaiter
+	marks        map[string]bool
+	maxWaits     []time.Duration // of each Acquire as sent; -1 for unset
+	releases     []*kvgatev1.ReleaseRequest
+	renewals     []int // leases named by each Renew
+	beats        int
+	sessionCalls []proto.Message
+	changed      chan struct{}
 }
 
 type fakeLease struct {

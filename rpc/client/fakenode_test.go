@@ -33,6 +33,7 @@ type fault struct {
 type fakeNode struct {
 	kvgatev1connect.UnimplementedAdmissionServiceHandler
 	kvgatev1connect.UnimplementedObserveServiceHandler
+	kvgatev1connect.UnimplementedSessionServiceHandler
 
 	ledger *fakeLedger
 	server *http.Server
@@ -49,6 +50,7 @@ func newFakeNode(ledger *fakeLedger) *fakeNode {
 	mux := http.NewServeMux()
 	mux.Handle(kvgatev1connect.NewAdmissionServiceHandler(n))
 	mux.Handle(kvgatev1connect.NewObserveServiceHandler(n))
+	mux.Handle(kvgatev1connect.NewSessionServiceHandler(n))
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	n.server = &http.Server{

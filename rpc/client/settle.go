@@ -37,6 +37,8 @@ type step struct {
 	known func(tries int)
 	// unknown is called when no answer came in time.
 	unknown func()
+	// retried is called after a try that failed and is repeated.
+	retried func(err error)
 }
 
 func newSettlement(key ticketKey, steps ...step) *settlement {
@@ -56,7 +58,10 @@ func (c *Client) runSettlement(s *settlement) {
 	defer cancel()
 	var failed []error
 	for _, step := range s.steps {
-		if err := c.persist(ctx, s.key, step); err != nil {
+		step.retried = func(err error) {
+			c.record(Event{Kind: EventReleaseRetry, Pool: s.key.pool, Ticket: s.key.ticket, Err: err})
+		}
+		if err := c.persist(ctx, step); err != nil {
 			failed = append(failed, err)
 		}
 	}
@@ -74,7 +79,7 @@ func (c *Client) finish(s *settlement) {
 }
 
 // persist repeats one step until it is answered or ctx ends.
-func (c *Client) persist(ctx context.Context, key ticketKey, s step) error {
+func (c *Client) persist(ctx context.Context, s step) error {
 	pauses := c.newPauses(settleSlower * c.cfg.retryMax)
 	for tries := 1; ; tries++ {
 		err := c.settleOnce(ctx, s)
@@ -86,7 +91,7 @@ func (c *Client) persist(ctx context.Context, key ticketKey, s step) error {
 			s.unknown()
 			return fmt.Errorf("given up after %d tries: %w", tries, err)
 		}
-		c.record(Event{Kind: EventReleaseRetry, Pool: key.pool, Ticket: key.ticket, Err: err})
+		s.retried(err)
 	}
 }
 

@@ -36,6 +36,12 @@ const (
 	EventLost EventKind = "lost"
 	// EventHeartbeat: a heartbeat was answered.
 	EventHeartbeat EventKind = "heartbeat"
+	// EventSessionClosed: a coordinator has the close of a session or a group.
+	EventSessionClosed EventKind = "session_closed"
+	// EventCloseRetry: a try to send a close failed with Err and is repeated.
+	EventCloseRetry EventKind = "close_retry"
+	// EventCloseLost: a close was given up, with Err: no coordinator has it.
+	EventCloseLost EventKind = "close_lost"
 	// EventError: a call returned Err to its caller.
 	EventError EventKind = "error"
 )
@@ -45,7 +51,10 @@ type Event struct {
 	Kind   EventKind
 	Pool   string
 	Ticket string
-	Reason Reason
+	// Session and Group of a close.
+	Session string
+	Group   string
+	Reason  Reason
 	// Waited is the time spent in the queue.
 	Waited time.Duration
 	Err    error
@@ -66,6 +75,11 @@ type Stats struct {
 	Unsettled      int64
 	Lost           int64
 	Heartbeats     int64
+	// SessionsClosed counts closes that a coordinator has, of sessions or groups; ClosesLost those that
+	// were given up.
+	SessionsClosed int64
+	CloseRetries   int64
+	ClosesLost     int64
 	Errors         int64
 }
 
@@ -114,6 +128,12 @@ func (r *recorder) count(e Event) {
 		r.stats.Lost++
 	case EventHeartbeat:
 		r.stats.Heartbeats++
+	case EventSessionClosed:
+		r.stats.SessionsClosed++
+	case EventCloseRetry:
+		r.stats.CloseRetries++
+	case EventCloseLost:
+		r.stats.ClosesLost++
 	case EventError:
 		r.stats.Errors++
 	}
