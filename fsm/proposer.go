@@ -160,13 +160,14 @@ func (p *proposer) propose(calls []*call) bool {
 	for i, c := range calls {
 		ops[i] = c.op
 	}
+	stamp := p.clock.ledgerNow()
 	data, err := proto.Marshal(&fsmpb.Batch{
-		Version: p.version(), LedgerTime: int64(p.clock.ledgerNow()), WallTime: p.clock.now().UnixNano(), Ops: ops,
+		Version: p.version(), LedgerTime: int64(stamp), WallTime: p.clock.now().UnixNano(), Ops: ops,
 	})
 	if err != nil {
 		return p.sift(calls, err)
 	}
-	return p.answer(p.raft.Apply(data, 0), calls)
+	return p.answer(p.raft.Apply(data, 0), stamp, calls)
 }
 
 // sift answers the operations that cannot be encoded, because a text in them is no UTF-8, and proposes
@@ -187,9 +188,9 @@ func (p *proposer) sift(calls []*call, why error) bool {
 	return len(sound) == 0 || p.propose(sound)
 }
 
-// answer waits for a batch and hands out its results. A batch without an outcome ends the term: what
+// answer waits for a batch, stamped with stamp, and hands out its results. A batch without an outcome ends the term: what
 // became of it is known only to whoever leads next.
-func (p *proposer) answer(future raft.ApplyFuture, calls []*call) bool {
+func (p *proposer) answer(future raft.ApplyFuture, stamp ledger.Time, calls []*call) bool {
 	if err := future.Error(); err != nil {
 		p.fail(fmt.Errorf("%w: %w", ErrLeadershipLost, err))
 		return false
@@ -199,6 +200,9 @@ func (p *proposer) answer(future raft.ApplyFuture, calls []*call) bool {
 		p.fail(ErrShutdown)
 		return false
 	}
+	if late := p.clock.ledgerNow().Sub(stamp); late > promptly {
+		r.age(late)
+	}
 	for i, c := range calls {
 		p.deliver(c, r.results[i])
 	}
@@ -206,6 +210,28 @@ func (p *proposer) answer(future raft.ApplyFuture, calls []*call) bool {
 		p.waits.decide(d)
 	}
 	return true
+}
+
+// promptly is how long a batch may take without its age being told: below, an answer keeps round numbers.
+const promptly = 50 * time.Millisecond
+
+// age takes the time that a batch took off what it says leases have left. A disk or a majority that stalls
+// must not make a caller trust a lease for longer than it lasts.
+func (r *batchResult) age(by time.Duration) {
+	for i := range r.results {
+		switch v := r.results[i].Value.(type) {
+		case ledger.Decision:
+			v.ExpiresIn = max(0, v.ExpiresIn-by)
+			r.results[i].Value = v
+		case []ledger.Renewed:
+			for k := range v {
+				v[k].ExpiresIn = max(0, v[k].ExpiresIn-by)
+			}
+		}
+	}
+	for i := range r.decisions {
+		r.decisions[i].ExpiresIn = max(0, r.decisions[i].ExpiresIn-by)
+	}
 }
 
 // deliver gives a call its result. A ticket that waits is registered first, so that no decision can

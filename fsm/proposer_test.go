@@ -3,7 +3,9 @@ package fsm
 import (
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"kvgate/ledger"
 	"kvgate/store"
@@ -42,4 +44,43 @@ func TestCallsShareTheNextBatch(t *testing.T) {
 	if len(page.Events) != calls || len(entries) > 2 {
 		t.Errorf("%d grants in %d log entries, want %d in at most 2: %v", len(page.Events), len(entries), calls, entries)
 	}
+}
+
+// TestStallIsTakenOffWhatALeaseHasLeft: the answer tells what is left when it is given, not what was left
+// when the disk began to stall.
+func TestStallIsTakenOffWhatALeaseHasLeft(t *testing.T) {
+	const stall, ttl = 3 * time.Second, time.Minute
+	var s *single
+	var stalls atomic.Bool
+	s = startSingle(t, func(o *Options) {
+		o.BeforeWrite = func(op string) error {
+			if op == store.OpStoreLogs && stalls.CompareAndSwap(true, false) {
+				s.clock.Advance(stall)
+			}
+			return nil
+		}
+	})
+	budget(t, s.Replica, 100)
+	left := func(what string, left time.Duration) {
+		t.Helper()
+		if left > ttl-stall || left < ttl-2*stall {
+			t.Errorf("%s: %v left of %v after a stall of %v", what, left, ttl, stall)
+		}
+	}
+	a := ask("a", 100)
+	a.TTL = ttl
+	stalls.Store(true)
+	d, err := s.Acquire(t.Context(), a)
+	must(t, err)
+	left("acquire", d.ExpiresIn)
+	stalls.Store(true)
+	renewed, err := s.Renew(t.Context(), ledger.DefaultPool, []ledger.LeaseRef{{Ticket: "a"}}, ttl)
+	must(t, err)
+	left("renew", renewed[0].ExpiresIn)
+	b := ask("b", 100)
+	b.TTL = ttl
+	waits := queue(t, s.Replica, b)
+	stalls.Store(true)
+	release(t, s.Replica, "a")
+	left("a wait that ends", waits.admitted().ExpiresIn)
 }

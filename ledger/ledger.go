@@ -38,8 +38,10 @@ func (l *Ledger) Meta() MetaRow { return l.meta }
 // the way, in the order of the deadlines and as if each had been handled at its own deadline. It stops
 // after limit items (0: no limit), so that a mass expiry cannot make one log entry arbitrarily long,
 // and says whether more are due. What is due and left over is settled when a call names its ticket.
+// What was decided on the way is told as of t.
 func (l *Ledger) Advance(t Time, limit int) (more bool) {
 	t = max(t, l.meta.Now)
+	told := len(l.decisions)
 	for n := 0; len(l.due) > 0 && l.due[0].at <= t; n++ {
 		if limit > 0 && n >= limit {
 			l.setNow(t)
@@ -49,6 +51,11 @@ func (l *Ledger) Advance(t Time, limit int) (more bool) {
 		l.setNow(max(l.meta.Now, next.at))
 		l.disarm(next)
 		next.owner.expire(l)
+		for ; told < len(l.decisions); told++ {
+			if d := &l.decisions[told]; d.Action == ActionAdmit {
+				d.ExpiresIn = max(0, d.ExpiresIn-t.Sub(l.meta.Now))
+			}
+		}
 	}
 	l.setNow(t)
 	return false

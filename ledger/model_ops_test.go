@@ -22,7 +22,13 @@ func (m *model) Advance(t ledger.Time, limit int) bool {
 			return true
 		}
 		m.now = max(m.now, due[0].at)
+		told := len(m.decisions)
 		due[0].run()
+		for i := range m.decisions[told:] {
+			if d := &m.decisions[told+i]; d.Action == ledger.ActionAdmit {
+				d.ExpiresIn = max(0, d.ExpiresIn-t.Sub(m.now))
+			}
+		}
 	}
 }
 
