@@ -57,25 +57,33 @@ func (r *Replica) bootstrap(servers []raft.Server) error {
 	return nil
 }
 
-// meet waits until all peers answer. When any of them belongs to a cluster, this node has lost its data
-// or is new, and joins. When none does, all of them write the same first configuration, which raft
-// allows.
+// waitForMissing is how long a node that formed a cluster with the others, but was slow, waits for those that
+// do not answer before it joins as a new one.
+const waitForMissing = 5 * time.Second
+
+// meet waits until all peers answer and makes this node part of their cluster. When none of them has a
+// history, all write the same first configuration, which raft allows. When one has, it tells with whom it
+// formed its cluster. If that is this node as it is now, it was only slow, has never voted and writes that
+// configuration, too; else it is new or lost its data, and joins.
 func (r *Replica) meet(ctx context.Context) error {
-	said := time.Time{}
+	said, began := time.Time{}, r.now()
 	for {
-		missing, formed, err := r.askPeers(ctx)
+		m, err := r.askPeers(ctx)
 		switch {
 		case err != nil:
 			return err
-		case len(formed) > 0:
-			r.log.Warn("the cluster exists already and this node has no data: joining it", "through", formed)
-			r.opts.Join = formed
+		case m.joins(r.now().Sub(began)):
+			r.log.Warn("the cluster exists already and this node has no data: joining it", "through", m.formed)
+			r.opts.Join = m.formed
 			return nil
-		case len(missing) == 0:
+		case len(m.missing) == 0:
+			if err := r.disk.dir.SetRoster(m.births); err != nil {
+				return err
+			}
 			return r.bootstrap(r.opts.Peers)
 		}
 		if r.now().Sub(said) > 5*time.Second {
-			r.log.Info("waiting for the other nodes to form a cluster", "missing", missing)
+			r.log.Info("waiting for the other nodes to form a cluster", "missing", m.missing)
 			said = r.now()
 		}
 		select {
@@ -86,24 +94,51 @@ func (r *Replica) meet(ctx context.Context) error {
 	}
 }
 
-// askPeers returns the peers that do not answer, and the addresses of those that belong to a cluster.
-func (r *Replica) askPeers(ctx context.Context) (missing, formed []string, err error) {
+// meeting is what the peers say.
+type meeting struct {
+	// missing do not answer.
+	missing []string
+	// formed are the addresses of those that have a history; stranger says that one of them does not know
+	// this node as it is now.
+	formed   []string
+	stranger bool
+	births   map[string]string
+}
+
+func (r *Replica) askPeers(ctx context.Context) (m meeting, err error) {
+	own := r.disk.dir.Node().Birth
+	m.births = map[string]string{r.opts.NodeID: own}
 	for _, p := range r.opts.Peers {
 		if string(p.ID) == r.opts.NodeID {
 			continue
 		}
 		d, err := r.peers.describe(ctx, string(p.Address))
-		switch {
-		case err != nil:
-			missing = append(missing, string(p.ID))
-		case d.NodeId != string(p.ID):
-			return nil, nil, fmt.Errorf("the node at %s calls itself %q, the peer list says %q: give every node the same --peers and its own --node-id",
-				p.Address, d.NodeId, p.ID)
-		case d.ClusterId != "":
-			formed = append(formed, string(p.Address))
+		if err != nil {
+			m.missing = append(m.missing, string(p.ID))
+			continue
 		}
+		if d.NodeId != string(p.ID) {
+			return m, fmt.Errorf("the node at %s calls itself %q, the peer list says %q: give every node the same --peers and its own --node-id",
+				p.Address, d.NodeId, p.ID)
+		}
+		m.hear(r.opts.NodeID, own, string(p.Address), d)
 	}
-	return missing, formed, nil
+	return m, nil
+}
+
+// hear takes in what the peer at addr says to a node and its birth.
+func (m *meeting) hear(id, birth, addr string, d *fsmpb.DescribeResponse) {
+	m.births[d.NodeId] = d.Birth
+	if d.HasState {
+		m.formed = append(m.formed, addr)
+		m.stranger = m.stranger || birth == "" || d.Roster[id] != birth
+	}
+}
+
+// joins reports whether the node must join. One that was slow needs all peers to say that they know it: one
+// that is missing may have formed the cluster with what the node was before it lost its data.
+func (m *meeting) joins(waited time.Duration) bool {
+	return len(m.formed) > 0 && (m.stranger || len(m.missing) > 0 && waited > waitForMissing)
 }
 
 // join asks to be added until a leader has done so.
@@ -139,8 +174,10 @@ func (r *Replica) joinOnce(ctx context.Context, req *fsmpb.JoinRequest) (err err
 
 // describe says what this node knows of itself; also before its raft runs.
 func (r *Replica) describe() *fsmpb.DescribeResponse {
+	node := r.disk.dir.Node()
 	d := &fsmpb.DescribeResponse{
-		NodeId: r.opts.NodeID, ClusterId: r.disk.dir.Node().ClusterID, Version: r.opts.Version, CommandVersion: r.opts.CommandVersion,
+		NodeId: r.opts.NodeID, ClusterId: node.ClusterID, Birth: node.Birth, Roster: node.Roster,
+		HasState: len(node.Roster) > 0 || node.ClusterID != "" || r.started() != nil, Version: r.opts.Version, CommandVersion: r.opts.CommandVersion,
 		ApiAddress: r.opts.APIAddress, AppliedIndex: r.machine.applied.Load(), Leads: r.leading() != nil,
 	}
 	if d.ClusterId == "" {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,6 +33,10 @@ type NodeInfo struct {
 	FormatVersion int    `json:"formatVersion"`
 	NodeID        string `json:"nodeId"`
 	ClusterID     string `json:"clusterId"` // empty until the first leader has chosen it
+	// Birth is chosen when the directory is made, so that a node that lost its data is told from what it was.
+	Birth string `json:"birth,omitempty"`
+	// Roster holds the births of the nodes with which this one formed its cluster, by node id.
+	Roster map[string]string `json:"roster,omitempty"`
 }
 
 // Dir is a data directory held by this process. Methods are safe for concurrent use.
@@ -93,6 +99,19 @@ func (d *Dir) SetClusterID(id string) error {
 	return nil
 }
 
+// SetRoster records with whom the node is about to form a cluster.
+func (d *Dir) SetRoster(births map[string]string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := d.node
+	next.Roster = maps.Clone(births)
+	if err := writeJSON(d.file(nodeName), next); err != nil {
+		return err
+	}
+	d.node = next
+	return nil
+}
+
 // Close releases the lock. Everything opened from the directory must be closed before.
 func (d *Dir) Close() error { return d.lock.Close() }
 
@@ -124,7 +143,7 @@ func (d *Dir) found(nodeID string) error {
 				ErrForeignDir, d.path, name, nodeName, nodeName)
 		}
 	}
-	d.node = NodeInfo{FormatVersion: DirFormat, NodeID: nodeID}
+	d.node = NodeInfo{FormatVersion: DirFormat, NodeID: nodeID, Birth: uuid.NewString()}
 	return writeJSON(d.file(nodeName), d.node)
 }
 

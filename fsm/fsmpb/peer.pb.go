@@ -1295,9 +1295,13 @@ type DescribeResponse struct {
 	CommandVersion uint32 `protobuf:"varint,5,opt,name=command_version,json=commandVersion,proto3" json:"command_version,omitempty"`
 	// Where the node's public API listens, HOST:PORT.
 	ApiAddress string `protobuf:"bytes,6,opt,name=api_address,json=apiAddress,proto3" json:"api_address,omitempty"`
-	// Raft has state on this node.
-	HasState      bool `protobuf:"varint,7,opt,name=has_state,json=hasState,proto3" json:"has_state,omitempty"`
-	Leads         bool `protobuf:"varint,8,opt,name=leads,proto3" json:"leads,omitempty"`
+	// Raft has state on this node, or is about to.
+	HasState bool `protobuf:"varint,7,opt,name=has_state,json=hasState,proto3" json:"has_state,omitempty"`
+	Leads    bool `protobuf:"varint,8,opt,name=leads,proto3" json:"leads,omitempty"`
+	// Chosen when the node's data directory was made.
+	Birth string `protobuf:"bytes,9,opt,name=birth,proto3" json:"birth,omitempty"`
+	// Births of the nodes with which it formed its cluster, by node id; empty when it joined one.
+	Roster        map[string]string `protobuf:"bytes,10,rep,name=roster,proto3" json:"roster,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1386,6 +1390,20 @@ func (x *DescribeResponse) GetLeads() bool {
 		return x.Leads
 	}
 	return false
+}
+
+func (x *DescribeResponse) GetBirth() string {
+	if x != nil {
+		return x.Birth
+	}
+	return ""
+}
+
+func (x *DescribeResponse) GetRoster() map[string]string {
+	if x != nil {
+		return x.Roster
+	}
+	return nil
 }
 
 type JoinRequest struct {
@@ -2255,7 +2273,7 @@ const file_fsmpb_peer_proto_rawDesc = "" +
 	"\x03ttl\x18\x01 \x01(\x03R\x03ttl\x12\x16\n" +
 	"\x06leases\x18\x02 \x01(\x03R\x06leases\x12\x18\n" +
 	"\awaiters\x18\x03 \x01(\x03R\awaiters\"\x11\n" +
-	"\x0fDescribeRequest\"\x86\x02\n" +
+	"\x0fDescribeRequest\"\x94\x03\n" +
 	"\x10DescribeResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1d\n" +
 	"\n" +
@@ -2266,7 +2284,13 @@ const file_fsmpb_peer_proto_rawDesc = "" +
 	"\vapi_address\x18\x06 \x01(\tR\n" +
 	"apiAddress\x12\x1b\n" +
 	"\thas_state\x18\a \x01(\bR\bhasState\x12\x14\n" +
-	"\x05leads\x18\b \x01(\bR\x05leads\"\x7f\n" +
+	"\x05leads\x18\b \x01(\bR\x05leads\x12\x14\n" +
+	"\x05birth\x18\t \x01(\tR\x05birth\x12;\n" +
+	"\x06roster\x18\n" +
+	" \x03(\v2#.fsmpb.DescribeResponse.RosterEntryR\x06roster\x1a9\n" +
+	"\vRosterEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x7f\n" +
 	"\vJoinRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12'\n" +
@@ -2340,7 +2364,7 @@ func file_fsmpb_peer_proto_rawDescGZIP() []byte {
 	return file_fsmpb_peer_proto_rawDescData
 }
 
-var file_fsmpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_fsmpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_fsmpb_peer_proto_goTypes = []any{
 	(*DoRequest)(nil),          // 0: fsmpb.DoRequest
 	(*DoResponse)(nil),         // 1: fsmpb.DoResponse
@@ -2377,62 +2401,64 @@ var file_fsmpb_peer_proto_goTypes = []any{
 	(*OwedList)(nil),           // 32: fsmpb.OwedList
 	(*OwedEngine)(nil),         // 33: fsmpb.OwedEngine
 	nil,                        // 34: fsmpb.Metrics.ValuesEntry
-	(*Op)(nil),                 // 35: fsmpb.Op
-	(*Settings)(nil),           // 36: fsmpb.Settings
-	(*SessionRow)(nil),         // 37: fsmpb.SessionRow
-	(*SessionTicketRow)(nil),   // 38: fsmpb.SessionTicketRow
-	(*Creditor)(nil),           // 39: fsmpb.Creditor
+	nil,                        // 35: fsmpb.DescribeResponse.RosterEntry
+	(*Op)(nil),                 // 36: fsmpb.Op
+	(*Settings)(nil),           // 37: fsmpb.Settings
+	(*SessionRow)(nil),         // 38: fsmpb.SessionRow
+	(*SessionTicketRow)(nil),   // 39: fsmpb.SessionTicketRow
+	(*Creditor)(nil),           // 40: fsmpb.Creditor
 }
 var file_fsmpb_peer_proto_depIdxs = []int32{
-	35, // 0: fsmpb.DoRequest.op:type_name -> fsmpb.Op
+	36, // 0: fsmpb.DoRequest.op:type_name -> fsmpb.Op
 	5,  // 1: fsmpb.DoResponse.result:type_name -> fsmpb.Result
-	35, // 2: fsmpb.DoAllRequest.ops:type_name -> fsmpb.Op
+	36, // 2: fsmpb.DoAllRequest.ops:type_name -> fsmpb.Op
 	4,  // 3: fsmpb.DoAllResponse.results:type_name -> fsmpb.OpResult
 	5,  // 4: fsmpb.OpResult.result:type_name -> fsmpb.Result
 	6,  // 5: fsmpb.Result.error:type_name -> fsmpb.Failure
 	7,  // 6: fsmpb.Result.decision:type_name -> fsmpb.Decision
 	9,  // 7: fsmpb.Result.renewals:type_name -> fsmpb.Renewals
-	36, // 8: fsmpb.Result.settings:type_name -> fsmpb.Settings
+	37, // 8: fsmpb.Result.settings:type_name -> fsmpb.Settings
 	13, // 9: fsmpb.Result.metrics:type_name -> fsmpb.Metrics
 	11, // 10: fsmpb.Result.session:type_name -> fsmpb.SessionView
 	12, // 11: fsmpb.Result.pin:type_name -> fsmpb.PinView
 	8,  // 12: fsmpb.Decision.binding:type_name -> fsmpb.Binding
 	10, // 13: fsmpb.Renewals.leases:type_name -> fsmpb.Renewal
-	37, // 14: fsmpb.SessionView.row:type_name -> fsmpb.SessionRow
-	38, // 15: fsmpb.SessionView.tickets:type_name -> fsmpb.SessionTicketRow
-	39, // 16: fsmpb.SessionView.owed:type_name -> fsmpb.Creditor
+	38, // 14: fsmpb.SessionView.row:type_name -> fsmpb.SessionRow
+	39, // 15: fsmpb.SessionView.tickets:type_name -> fsmpb.SessionTicketRow
+	40, // 16: fsmpb.SessionView.owed:type_name -> fsmpb.Creditor
 	12, // 17: fsmpb.SessionView.pins:type_name -> fsmpb.PinView
 	34, // 18: fsmpb.Metrics.values:type_name -> fsmpb.Metrics.ValuesEntry
-	23, // 19: fsmpb.ChangeRequest.add:type_name -> fsmpb.AddNode
-	24, // 20: fsmpb.ChangeRequest.remove:type_name -> fsmpb.RemoveNode
-	25, // 21: fsmpb.ChangeRequest.transfer:type_name -> fsmpb.TransferLeadership
-	6,  // 22: fsmpb.ChangeResponse.error:type_name -> fsmpb.Failure
-	29, // 23: fsmpb.EventsResponse.entries:type_name -> fsmpb.EntryEvents
-	32, // 24: fsmpb.OwedResponse.sessions:type_name -> fsmpb.OwedList
-	33, // 25: fsmpb.OwedList.engines:type_name -> fsmpb.OwedEngine
-	0,  // 26: fsmpb.PeerService.Do:input_type -> fsmpb.DoRequest
-	2,  // 27: fsmpb.PeerService.DoAll:input_type -> fsmpb.DoAllRequest
-	14, // 28: fsmpb.PeerService.ReadIndex:input_type -> fsmpb.ReadIndexRequest
-	16, // 29: fsmpb.PeerService.Beat:input_type -> fsmpb.BeatRequest
-	18, // 30: fsmpb.PeerService.Describe:input_type -> fsmpb.DescribeRequest
-	27, // 31: fsmpb.PeerService.Events:input_type -> fsmpb.EventsRequest
-	20, // 32: fsmpb.PeerService.Join:input_type -> fsmpb.JoinRequest
-	30, // 33: fsmpb.PeerService.Owed:input_type -> fsmpb.OwedRequest
-	22, // 34: fsmpb.PeerService.Change:input_type -> fsmpb.ChangeRequest
-	1,  // 35: fsmpb.PeerService.Do:output_type -> fsmpb.DoResponse
-	3,  // 36: fsmpb.PeerService.DoAll:output_type -> fsmpb.DoAllResponse
-	15, // 37: fsmpb.PeerService.ReadIndex:output_type -> fsmpb.ReadIndexResponse
-	17, // 38: fsmpb.PeerService.Beat:output_type -> fsmpb.BeatResponse
-	19, // 39: fsmpb.PeerService.Describe:output_type -> fsmpb.DescribeResponse
-	28, // 40: fsmpb.PeerService.Events:output_type -> fsmpb.EventsResponse
-	21, // 41: fsmpb.PeerService.Join:output_type -> fsmpb.JoinResponse
-	31, // 42: fsmpb.PeerService.Owed:output_type -> fsmpb.OwedResponse
-	26, // 43: fsmpb.PeerService.Change:output_type -> fsmpb.ChangeResponse
-	35, // [35:44] is the sub-list for method output_type
-	26, // [26:35] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	35, // 19: fsmpb.DescribeResponse.roster:type_name -> fsmpb.DescribeResponse.RosterEntry
+	23, // 20: fsmpb.ChangeRequest.add:type_name -> fsmpb.AddNode
+	24, // 21: fsmpb.ChangeRequest.remove:type_name -> fsmpb.RemoveNode
+	25, // 22: fsmpb.ChangeRequest.transfer:type_name -> fsmpb.TransferLeadership
+	6,  // 23: fsmpb.ChangeResponse.error:type_name -> fsmpb.Failure
+	29, // 24: fsmpb.EventsResponse.entries:type_name -> fsmpb.EntryEvents
+	32, // 25: fsmpb.OwedResponse.sessions:type_name -> fsmpb.OwedList
+	33, // 26: fsmpb.OwedList.engines:type_name -> fsmpb.OwedEngine
+	0,  // 27: fsmpb.PeerService.Do:input_type -> fsmpb.DoRequest
+	2,  // 28: fsmpb.PeerService.DoAll:input_type -> fsmpb.DoAllRequest
+	14, // 29: fsmpb.PeerService.ReadIndex:input_type -> fsmpb.ReadIndexRequest
+	16, // 30: fsmpb.PeerService.Beat:input_type -> fsmpb.BeatRequest
+	18, // 31: fsmpb.PeerService.Describe:input_type -> fsmpb.DescribeRequest
+	27, // 32: fsmpb.PeerService.Events:input_type -> fsmpb.EventsRequest
+	20, // 33: fsmpb.PeerService.Join:input_type -> fsmpb.JoinRequest
+	30, // 34: fsmpb.PeerService.Owed:input_type -> fsmpb.OwedRequest
+	22, // 35: fsmpb.PeerService.Change:input_type -> fsmpb.ChangeRequest
+	1,  // 36: fsmpb.PeerService.Do:output_type -> fsmpb.DoResponse
+	3,  // 37: fsmpb.PeerService.DoAll:output_type -> fsmpb.DoAllResponse
+	15, // 38: fsmpb.PeerService.ReadIndex:output_type -> fsmpb.ReadIndexResponse
+	17, // 39: fsmpb.PeerService.Beat:output_type -> fsmpb.BeatResponse
+	19, // 40: fsmpb.PeerService.Describe:output_type -> fsmpb.DescribeResponse
+	28, // 41: fsmpb.PeerService.Events:output_type -> fsmpb.EventsResponse
+	21, // 42: fsmpb.PeerService.Join:output_type -> fsmpb.JoinResponse
+	31, // 43: fsmpb.PeerService.Owed:output_type -> fsmpb.OwedResponse
+	26, // 44: fsmpb.PeerService.Change:output_type -> fsmpb.ChangeResponse
+	36, // [36:45] is the sub-list for method output_type
+	27, // [27:36] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_fsmpb_peer_proto_init() }
@@ -2464,7 +2490,7 @@ func file_fsmpb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsmpb_peer_proto_rawDesc), len(file_fsmpb_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
