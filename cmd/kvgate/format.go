@@ -1,28 +1,25 @@
 package main
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"kvgate/rpc/words"
 )
 
 const day = 24 * time.Hour
 
-var english = message.NewPrinter(language.English)
-
 // number writes a whole number with separators between the thousands.
-func number[N ~int32 | ~int64 | ~uint64](n N) string { return english.Sprintf("%d", n) }
+func number[N ~int32 | ~int64 | ~uint64](n N) string { return words.Number(n) }
 
 // percent writes a share of 1.
-func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 1, 64) + "%" }
+func percent(share float64) string { return words.Percent(share) }
 
 // decimal writes a number as short as it can be said exactly, never with an exponent.
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
@@ -44,29 +41,7 @@ func span(d *durationpb.Duration) string {
 	return humanDuration(d.AsDuration())
 }
 
-func humanDuration(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "-" + humanDuration(-d)
-	case d == 0:
-		return "0s"
-	case d < time.Millisecond:
-		return d.Round(time.Microsecond).String()
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	case d < time.Hour:
-		d = d.Round(time.Second)
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	case d < day:
-		d = d.Round(time.Minute)
-		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
-	default:
-		d = d.Round(time.Hour)
-		return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
-	}
-}
+func humanDuration(d time.Duration) string { return words.Duration(d) }
 
 // parseDuration reads a duration that is not below 0; beyond the units of [time.ParseDuration] it
 // knows whole days, as in "7d" or "1d12h".
