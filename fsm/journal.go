@@ -66,6 +66,9 @@ func matches(q *store.JournalQuery, e *fsmpb.Event) bool {
 	if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, e.Kind) {
 		return false
 	}
+	if e.LedgerTime < q.SinceLedger || q.UntilLedger > 0 && e.LedgerTime >= q.UntilLedger {
+		return false
+	}
 	at := time.Unix(0, e.WallTime)
 	return (q.Since.IsZero() || !at.Before(q.Since)) && (q.Until.IsZero() || at.Before(q.Until))
 }

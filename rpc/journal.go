@@ -117,6 +117,10 @@ func journalQuery(m *kvgatev1.ReadJournalRequest) (store.JournalQuery, error) {
 	if q.Until, err = wallTime("until", m.GetUntil()); err != nil {
 		return q, err
 	}
+	q.SinceLedger = m.GetSinceLedgerTime()
+	if m.UntilLedgerTime != nil {
+		q.UntilLedger = max(*m.UntilLedgerTime, 1)
+	}
 	if m.GetPageToken() == "" {
 		return q, nil
 	}

@@ -18,6 +18,8 @@ type JournalQuery struct {
 	Kinds     []string
 	Since     time.Time
 	Until     time.Time
+	// SinceLedger and UntilLedger bound ledger time in nanoseconds, the latter exclusive and 0 for none.
+	SinceLedger, UntilLedger int64
 }
 
 // JournalPage is one answer to a query.

@@ -32,6 +32,7 @@ type fake struct {
 	engines    func(*kvgatev1.ListEnginesRequest) (*kvgatev1.ListEnginesResponse, error)
 	pools      func(*kvgatev1.ListPoolsRequest) (*kvgatev1.ListPoolsResponse, error)
 	journal    func(*kvgatev1.ReadJournalRequest) (*kvgatev1.ReadJournalResponse, error)
+	watch      func(*kvgatev1.WatchEventsRequest, func(*kvgatev1.WatchEventsResponse) error) error
 	drain      func(*kvgatev1.DrainStepRequest) (*kvgatev1.DrainStepResponse, error)
 	status     func(*kvgatev1.GetStatusRequest) (*kvgatev1.GetStatusResponse, error)
 	settings   func(*kvgatev1.GetSettingsRequest) (*kvgatev1.GetSettingsResponse, error)
@@ -138,6 +139,13 @@ func (f *fake) ListPools(_ context.Context, r *connect.Request[kvgatev1.ListPool
 
 func (f *fake) ReadJournal(_ context.Context, r *connect.Request[kvgatev1.ReadJournalRequest]) (*connect.Response[kvgatev1.ReadJournalResponse], error) {
 	return answer(f, "ReadJournal", r, f.journal)
+}
+
+func (f *fake) WatchEvents(_ context.Context, r *connect.Request[kvgatev1.WatchEventsRequest], s *connect.ServerStream[kvgatev1.WatchEventsResponse]) error {
+	f.mu.Lock()
+	f.calls, f.tokens = append(f.calls, "WatchEvents"), append(f.tokens, r.Header().Get("Authorization"))
+	f.mu.Unlock()
+	return f.watch(r.Msg, s.Send)
 }
 
 func (f *fake) DrainStep(_ context.Context, r *connect.Request[kvgatev1.DrainStepRequest]) (*connect.Response[kvgatev1.DrainStepResponse], error) {

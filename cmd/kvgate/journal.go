@@ -10,28 +10,36 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/words"
 )
 
 const journalLimit = 1000
 
-const journalHelp = `Shows what happened, in order, from the journal of a running cluster. --since and --until take
-2006-01-02T15:04:05Z, "2006-01-02 15:04", 15:04, -10m or "10m ago". Without --pool it shows all pools.
-Wall times are for people; the order is that of the log.`
+const journalHelp = `Shows what happened, in order, from the journal of a running cluster, or of a snapshot file or a stopped node's
+directory with --from. --since and --until take times such as 2006-01-02T15:04:05Z, "2006-01-02 15:04", 03:12, "yesterday 03:12",
+-10m, "10m ago", a Unix time, or ledger:1h30m for ledger time. Without --pool it shows all pools. The table leaves out samples of
+the engines' usage unless --kind asks for them. Wall times are for people; the order is that of the log.`
 
 const journalExample = `  kvgate journal --since -10m
   kvgate journal --ticket req-17:0
   kvgate journal --kind bypassed,lease_expired --since 09:00 --until 10:30 --output csv
-  kvgate journal --limit 0 --output jsonl`
+  kvgate journal --limit 0 --output jsonl
+  kvgate journal --follow --kind settings,epoch,degraded
+  kvgate journal explain req-17:0 --from last-night.kvgate`
 
 // journalFlags are the filters of `journal` as written.
 type journalFlags struct {
 	req          kvgatev1.ReadJournalRequest
 	since, until string
 	limit        int64
+	// limited: --limit was given.
+	limited bool
+	follow  bool
 }
 
 func newJournalCommand(m *Main) *cobra.Command {
@@ -46,36 +54,79 @@ func newJournalCommand(m *Main) *cobra.Command {
 	fs.StringVar(&f.req.HolderId, "holder", "", "only events of this holder")
 	fs.StringVar(&f.req.GroupId, "group", "", "only events of this group")
 	fs.StringSliceVar(&f.req.Kinds, "kind", nil, "only events of these kinds, e.g. admitted,bypassed")
-	fs.StringVar(&f.since, "since", "", "only events from this time on")
-	fs.StringVar(&f.until, "until", "", "only events before this time")
+	windowFlags(fs, &f.since, &f.until)
+	fs.BoolVarP(&f.follow, "follow", "f", false, "go on with events as they happen; without --since and --from-index only those")
 	fs.Uint64Var(&f.req.FromIndex, "from-index", 0, "only events from this log index on")
 	staleFlag(cmd, &f.req.Stale)
 	limitFlag(cmd, &f.limit, journalLimit)
 	outputs := []string{outputTable, outputJSON, outputJSONL, outputCSV}
+	cmd.AddCommand(newExplainCommand(m))
 	return clientCommandWith(m, cmd, outputs, func(ctx context.Context, c *client, _ []string) error {
-		if err := f.resolve(m, c.pool); err != nil {
+		f.limited = cmd.Flags().Changed("limit")
+		window, err := f.resolve(m, c.pool)
+		if err != nil {
 			return err
+		}
+		if f.follow {
+			return follow(ctx, c, f, window)
 		}
 		return journal(ctx, c, f)
 	})
 }
 
-// resolve turns the times people wrote into the request's.
-func (f *journalFlags) resolve(m *Main, pool string) error {
+// windowFlags define --since and --until.
+func windowFlags(fs *pflag.FlagSet, since, until *string) {
+	fs.StringVar(since, "since", "", "only events from this time on")
+	fs.StringVar(until, "until", "", "only events before this time")
+}
+
+// timeWindow is from since until before until; a zero end is open.
+type timeWindow struct{ since, until moment }
+
+// parseWindow reads --since and --until.
+func parseWindow(m *Main, since, until string) (w timeWindow, err error) {
 	now := m.Now().In(m.Location)
-	since, err := timeFlag("since", f.since, now)
-	if err != nil {
-		return err
+	if w.since, err = timeFlag("since", since, now); err != nil {
+		return w, err
 	}
-	until, err := timeFlag("until", f.until, now)
-	if err != nil {
-		return err
+	if w.until, err = timeFlag("until", until, now); err != nil {
+		return w, err
 	}
-	if !since.IsZero() && !until.IsZero() && until.Before(since) {
-		return badValue("until", f.until, "a time after --since")
+	a, b := w.since, w.until
+	if !a.isZero() && !b.isZero() && a.inLedger == b.inLedger && (b.wall.Before(a.wall) || b.ledger < a.ledger) {
+		return w, badValue("until", until, "a time after --since")
 	}
-	f.req.Pool, f.req.Since, f.req.Until = pool, timestamp(since), timestamp(until)
-	return nil
+	return w, nil
+}
+
+// contains reports that an event is within the window.
+func (w *timeWindow) contains(e *kvgatev1.JournalEvent) bool {
+	return !w.before(e) && (w.until.isZero() || less(e, w.until))
+}
+
+// before reports that an event comes before the window.
+func (w *timeWindow) before(e *kvgatev1.JournalEvent) bool {
+	return !w.since.isZero() && less(e, w.since)
+}
+
+func less(e *kvgatev1.JournalEvent, p moment) bool {
+	if p.inLedger {
+		return e.LedgerTime < p.ledger
+	}
+	return e.WallTime.AsTime().Before(p.wall)
+}
+
+// resolve turns the times people wrote into the request's.
+func (f *journalFlags) resolve(m *Main, pool string) (timeWindow, error) {
+	w, err := parseWindow(m, f.since, f.until)
+	f.req.Pool, f.req.Since, f.req.Until = pool, timestamp(w.since.wall), timestamp(w.until.wall)
+	if w.since.inLedger {
+		f.req.SinceLedgerTime = &w.since.ledger
+	}
+	if w.until.inLedger {
+		f.req.UntilLedgerTime = &w.until.ledger
+	}
+	return w, err
 }
 
 func timestamp(t time.Time) *timestamppb.Timestamp {
@@ -87,6 +138,7 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 
 func journal(ctx context.Context, c *client, f *journalFlags) error {
 	answer := &kvgatev1.ReadJournalResponse{}
+	samples := 0
 	events, next, err := pages(f.limit, func(size int32, token string) ([]*kvgatev1.JournalEvent, string, error) {
 		f.req.PageSize, f.req.PageToken = size, token
 		page, err := call(ctx, c, (*endpoint).ReadJournal, &f.req)
@@ -94,7 +146,12 @@ func journal(ctx context.Context, c *client, f *journalFlags) error {
 			return nil, "", err
 		}
 		answer.FirstKeptIndex, answer.LastIndex = page.FirstKeptIndex, page.LastIndex
-		return page.Events, page.NextPageToken, nil
+		if page.FirstKeptTime != nil {
+			answer.FirstKeptTime = page.FirstKeptTime
+		}
+		shown, hidden := f.shown(c, page.Events)
+		samples += hidden
+		return shown, page.NextPageToken, nil
 	})
 	if err != nil {
 		return err
@@ -103,11 +160,39 @@ func journal(ctx context.Context, c *client, f *journalFlags) error {
 	if err := writeJournal(c, answer); err != nil {
 		return err
 	}
+	c.noteKept(answer)
+	if samples > 0 {
+		c.note("%s of the engines' usage left out; --kind usage shows them", words.Count(samples, "sample", "samples"))
+	}
 	if next != "" {
 		c.note("more events match than --limit %d shows; raise it or narrow the filters", f.limit)
 	}
 	return nil
 }
+
+// shown leaves samples of usage out of a table that was not asked for them.
+func (f *journalFlags) shown(c *client, events []*kvgatev1.JournalEvent) (shown []*kvgatev1.JournalEvent, hidden int) {
+	if c.output != outputTable || len(f.req.Kinds) > 0 {
+		return events, 0
+	}
+	all := len(events)
+	shown = slices.DeleteFunc(events, func(e *kvgatev1.JournalEvent) bool { return e.Kind == "usage" })
+	return shown, all - len(shown)
+}
+
+// noteKept says from where on the journal is kept.
+func (c *client) noteKept(answer *kvgatev1.ReadJournalResponse) {
+	if answer.FirstKeptIndex == 0 {
+		return
+	}
+	since := ""
+	if answer.FirstKeptTime != nil {
+		since = ", " + answer.FirstKeptTime.AsTime().In(c.m.Location).Format(wallLayout)
+	}
+	c.note("the journal is kept from index %d%s on", answer.FirstKeptIndex, since)
+}
+
+const wallLayout = "2006-01-02 15:04:05.000"
 
 func writeJournal(c *client, answer *kvgatev1.ReadJournalResponse) error {
 	switch c.output {
@@ -126,15 +211,20 @@ func writeEvents(w io.Writer, events []*kvgatev1.JournalEvent, zone *time.Locati
 	several := severalPools(events)
 	rows := make([][]string, len(events))
 	for i, e := range events {
-		kind := e.Kind
-		if several && e.Pool != "" {
-			kind = e.Pool + "/" + e.Kind
-		}
-		rows[i] = []string{wallTime(e, zone), kind, e.TicketId, tokensOrNothing(e.Tokens), journalReason(e), positiveSpan(e.Wait), fill(e)}
+		rows[i] = eventCells(e, several, zone)
 	}
 	return writeTable(w, "no events", []column{
 		left("time"), left("kind"), left("ticket"), right("tokens"), left("reason"), right("wait"), right("reserved/ceiling"),
 	}, rows)
+}
+
+// eventCells are the columns of an event in a table.
+func eventCells(e *kvgatev1.JournalEvent, several bool, zone *time.Location) []string {
+	kind := e.Kind
+	if several && e.Pool != "" {
+		kind = e.Pool + "/" + e.Kind
+	}
+	return []string{wallTime(e, zone), kind, e.TicketId, tokensOrNothing(e.Tokens), journalReason(e), positiveSpan(e.Wait), fill(e)}
 }
 
 // severalPools reports that events tell of more than one pool; some events tell of none.
@@ -151,7 +241,7 @@ func wallTime(e *kvgatev1.JournalEvent, zone *time.Location) string {
 	if e.WallTime == nil {
 		return "-"
 	}
-	return e.WallTime.AsTime().In(zone).Format("2006-01-02 15:04:05.000")
+	return e.WallTime.AsTime().In(zone).Format(wallLayout)
 }
 
 // journalReason returns the reason, or what else there is to tell of an event without one.
@@ -200,6 +290,7 @@ func writeEventLines(w io.Writer, events []*kvgatev1.JournalEvent) error {
 var journalColumns = []string{
 	"index", "n", "wall_time", "ledger_time", "pool", "kind", "ticket_id", "session_id", "holder_id", "group_id", "tokens",
 	"lease_id", "grant", "epoch", "reason", "wait_seconds", "reserved_after", "ceiling_after", "waiting_after", "priority", "detail",
+	"prompt_tokens", "max_new_tokens", "reservation_tokens", "capacity_tokens", "used_tokens", "evictable_tokens", "pressure", "eviction_rate",
 }
 
 // writeEventCSV writes a header and one row an event, durations in seconds and wall times in UTC.
@@ -228,5 +319,8 @@ func eventRow(e *kvgatev1.JournalEvent) []string {
 		e.SessionId, e.HolderId, e.GroupId, whole(e.Tokens), e.LeaseId, strconv.FormatUint(e.Grant, 10),
 		whole(e.Epoch), e.Reason, decimal(e.Wait.AsDuration().Seconds()), whole(e.ReservedAfter), whole(e.CeilingAfter),
 		whole(e.WaitingAfter), whole(int64(e.Priority)), e.Detail,
+		whole(e.GetArrival().GetPromptTokens()), whole(e.GetArrival().GetMaxNewTokens()), whole(e.GetArrival().GetReservationTokens()),
+		whole(e.GetMeasured().GetCapacityTokens()), whole(e.GetMeasured().GetUsedTokens()), whole(e.GetMeasured().GetEvictableTokens()),
+		decimal(e.GetMeasured().GetPressure()), decimal(e.GetMeasured().GetEvictionRate()),
 	}
 }

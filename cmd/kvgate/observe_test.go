@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -212,7 +213,7 @@ func TestJournalTable(t *testing.T) {
 		Since: timestamppb.New(testNow.Add(-10 * time.Minute)), Until: timestamppb.New(time.Date(2026, 3, 14, 15, 9, 0, 0, time.UTC)),
 	}
 	at(t, journalFake(t, want, ""), "journal", "--ticket", "t", "--session", "s", "--holder", "h", "--group", "g", "--kind", "waiting,admitted",
-		"--pool", "default", "--since", "-10m", "--until", "15:09", "--from-index", "3").expect(t, result{stdout: `
+		"--pool", "default", "--since", "-10m", "--until", "15:09", "--from-index", "3").expect(t, result{stderr: "kvgate: the journal is kept from index 2 on", stdout: `
 TIME                     KIND      TICKET  TOKENS  REASON              WAIT     RESERVED/CEILING
 2026-03-14 15:08:26.000  waiting   t       96,000  capacity_exhausted        1,000,000/1,080,000
 2026-03-14 15:08:26.000  admitted  t       96,000  capacity_available  1.5s     96,000/1,080,000
@@ -236,7 +237,7 @@ TIME  KIND        TICKET  TOKENS  REASON  WAIT  RESERVED/CEILING
 
 func TestJournalLimitSaysThatThereIsMore(t *testing.T) {
 	r := at(t, journalFake(t, &kvgatev1.ReadJournalRequest{PageSize: 3}, "12"), "journal", "--limit", "3")
-	if r.code != exitOK || r.stderr != "kvgate: more events match than --limit 3 shows; raise it or narrow the filters\n" {
+	if r.code != exitOK || r.stderr != "kvgate: the journal is kept from index 2 on\nkvgate: more events match than --limit 3 shows; raise it or narrow the filters\n" {
 		t.Errorf("exit %d: %q", r.code, r.stderr)
 	}
 }
@@ -274,13 +275,13 @@ func TestJournalForms(t *testing.T) {
 			t.Errorf("csv %s is %q, want %q", name, got[name], want)
 		}
 	}
-	if rows[3][len(rows[3])-1] != "headroom=0.85, \"x\"" {
+	if rows[3][slices.Index(rows[0], "detail")] != "headroom=0.85, \"x\"" {
 		t.Errorf("csv detail is %q", rows[3])
 	}
 }
 
 func TestJournalUsage(t *testing.T) {
-	kvgate(t, "journal", "--since", "yesterday").expect(t, result{code: exitUsage, stderr: `kvgate: since: "yesterday" is not allowed: use ` + allowedTimes})
+	kvgate(t, "journal", "--since", "last week").expect(t, result{code: exitUsage, stderr: `kvgate: since: "last week" is not allowed: use ` + allowedTimes})
 	kvgate(t, "journal", "--since", "-1m", "--until", "-2m").expect(t, result{code: exitUsage, stderr: `kvgate: until: "-2m" is not allowed: use a time after --since`})
 	kvgate(t, "journal", "--limit", "x").expect(t, result{code: exitUsage, stderr: `kvgate: limit: "x" is not allowed: use a whole number, 0 or above`})
 }

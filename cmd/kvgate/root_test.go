@@ -57,6 +57,17 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	walk(newRootCommand(newMain()))
 }
 
+func TestLedgerTimes(t *testing.T) {
+	for text, want := range map[string]int64{"ledger:1h": int64(time.Hour), "ledger:250": 250} {
+		if got, err := timeFlag("since", text, testNow); err != nil || !got.inLedger || got.ledger != want {
+			t.Errorf("%s: %+v %v", text, got, err)
+		}
+	}
+	if _, err := timeFlag("since", "ledger:soon", testNow); err == nil {
+		t.Error("a ledger time that is none was accepted")
+	}
+}
+
 func TestParseTime(t *testing.T) {
 	zone, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -78,6 +89,12 @@ func TestParseTime(t *testing.T) {
 		{" 1d12h ago ", "2026-03-13T03:09:26Z"},
 		{"-2d", "2026-03-12T15:09:26Z"},
 		{"now", "2026-03-14T15:09:26Z"},
+		{"yesterday 03:12", "2026-03-13T02:12:00Z"}, {"Yesterday at 03:12:05", "2026-03-13T02:12:05Z"}, {"today 03:12", "2026-03-14T02:12:00Z"},
+		{"yesterday", "2026-03-12T23:00:00Z"}, {"friday 22:00", "2026-03-13T21:00:00Z"}, {"3:12am", "2026-03-14T02:12:00Z"}, {"3:12pm", "2026-03-14T14:12:00Z"},
+		{"1773500000", "2026-03-14T14:53:20Z"}, {"@1773500000.5", "2026-03-14T14:53:20.5Z"}, {"1773500000250", "2026-03-14T14:53:20.25Z"},
+		{"1773500000250000000", "2026-03-14T14:53:20.25Z"}, {"12", ""}, {"yesterday noon", ""},
+		{"14 Mar 2026 15:00", "2026-03-14T14:00:00Z"}, {"Mar 14 15:00", "2026-03-14T14:00:00Z"}, {"Mar 15 15:00", "2025-03-15T14:00:00Z"},
+		{"2026/03/14 15:00", "2026-03-14T14:00:00Z"}, {"2026-03-14 15:00:00 +0000", "2026-03-14T15:00:00Z"}, {"Sat, 14 Mar 2026 15:00:00 UTC", "2026-03-14T15:00:00Z"},
 		{"", ""}, {"10m", ""}, {"ago", ""}, {"-", ""}, {"--10m", ""}, {"25:00", ""}, {"2026-13-01", ""}, {"-1w", ""}, {"tomorrow", ""},
 	}
 	for _, test := range tests {

@@ -190,7 +190,7 @@ func (f *finder) holder(e *Event) {
 	leases := i.Affected - f.waiters[i]
 	share := ""
 	if e.CeilingAfter > 0 {
-		share = fmt.Sprintf(", %s of the ceiling", words.Percent(float64(f.tokens[i])/float64(e.CeilingAfter)))
+		share = fmt.Sprintf(", %s of the ceiling,", words.Percent(float64(f.tokens[i])/float64(e.CeilingAfter)))
 	}
 	i.Detail = fmt.Sprintf("%s with %s tokens%s came back", words.Count(leases, "lease", "leases"), words.Number(f.tokens[i]), share)
 	if n := f.waiters[i]; n > 0 {

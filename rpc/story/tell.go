@@ -40,7 +40,7 @@ func (t *teller) say(e *Event, format string, args ...any) {
 // Tell words one life. now is the ledger time until which an open life is counted.
 func Tell(l *Life, now int64) Story {
 	t := &teller{l: l, now: now}
-	if !l.Arrived() {
+	if !l.Arrived() && !marked(l.First) {
 		t.say(l.First, "What came before this is not in the journal any more.")
 	}
 	blocks := l.Blocks
@@ -59,6 +59,9 @@ func Tell(l *Life, now int64) Story {
 	}
 	return Story{Pool: l.Pool, Ticket: l.Ticket, Sentences: t.out, Sum: t.sum()}
 }
+
+// marked reports that the ticket was cancelled while it neither waited nor held a lease.
+func marked(e *Event) bool { return e.Kind == "cancelled" && e.Reason == "unknown" }
 
 func before(b *Block, e *Event) bool {
 	return b.From < e.LedgerTime || b.From == e.LedgerTime && e.Kind != "waiting"
@@ -286,6 +289,10 @@ func bypassWhy(e *Event) string {
 func (t *teller) cancelled(e *Event) {
 	if e.Grant != 0 {
 		t.say(e, "It was cancelled while it held the lease%s: %s tokens came back.", t.after(), words.Number(e.Tokens))
+		return
+	}
+	if marked(e) {
+		t.say(e, "It was cancelled before it arrived; an arrival within the lease TTL is let go without a lease.")
 		return
 	}
 	t.say(e, "It was cancelled after %s in the queue.", words.Duration(e.Wait.AsDuration()))

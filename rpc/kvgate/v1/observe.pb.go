@@ -1267,11 +1267,14 @@ type ReadJournalRequest struct {
 	Since *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=since,proto3" json:"since,omitempty"`
 	Until *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=until,proto3" json:"until,omitempty"`
 	// 0 means 1000.
-	PageSize      int32  `protobuf:"varint,10,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,11,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	Stale         bool   `protobuf:"varint,12,opt,name=stale,proto3" json:"stale,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PageSize  int32  `protobuf:"varint,10,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,11,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Stale     bool   `protobuf:"varint,12,opt,name=stale,proto3" json:"stale,omitempty"`
+	// Bounds in ledger time, nanoseconds; until is exclusive.
+	SinceLedgerTime *int64 `protobuf:"varint,40,opt,name=since_ledger_time,json=sinceLedgerTime,proto3,oneof" json:"since_ledger_time,omitempty"`
+	UntilLedgerTime *int64 `protobuf:"varint,41,opt,name=until_ledger_time,json=untilLedgerTime,proto3,oneof" json:"until_ledger_time,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ReadJournalRequest) Reset() {
@@ -1386,6 +1389,20 @@ func (x *ReadJournalRequest) GetStale() bool {
 		return x.Stale
 	}
 	return false
+}
+
+func (x *ReadJournalRequest) GetSinceLedgerTime() int64 {
+	if x != nil && x.SinceLedgerTime != nil {
+		return *x.SinceLedgerTime
+	}
+	return 0
+}
+
+func (x *ReadJournalRequest) GetUntilLedgerTime() int64 {
+	if x != nil && x.UntilLedgerTime != nil {
+		return *x.UntilLedgerTime
+	}
+	return 0
 }
 
 type ReadJournalResponse struct {
@@ -2370,7 +2387,7 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\x10ListPoolsRequest\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale\")\n" +
 	"\x11ListPoolsResponse\x12\x14\n" +
-	"\x05pools\x18\x01 \x03(\tR\x05pools\"\x8b\x04\n" +
+	"\x05pools\x18\x01 \x03(\tR\x05pools\"\x99\x05\n" +
 	"\x12ReadJournalRequest\x12\x1d\n" +
 	"\n" +
 	"from_index\x18\x01 \x01(\x04R\tfromIndex\x12&\n" +
@@ -2388,7 +2405,11 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\xbaH\a\x1a\x05\x18\x90N(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\v \x01(\tB\b\xbaH\x05r\x03(\x80\x04R\tpageToken\x12\x14\n" +
-	"\x05stale\x18\f \x01(\bR\x05stale\"\xfb\x01\n" +
+	"\x05stale\x18\f \x01(\bR\x05stale\x12/\n" +
+	"\x11since_ledger_time\x18( \x01(\x03H\x00R\x0fsinceLedgerTime\x88\x01\x01\x12/\n" +
+	"\x11until_ledger_time\x18) \x01(\x03H\x01R\x0funtilLedgerTime\x88\x01\x01B\x14\n" +
+	"\x12_since_ledger_timeB\x14\n" +
+	"\x12_until_ledger_time\"\xfb\x01\n" +
 	"\x13ReadJournalResponse\x12/\n" +
 	"\x06events\x18\x01 \x03(\v2\x17.kvgate.v1.JournalEventR\x06events\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12(\n" +
@@ -2599,6 +2620,7 @@ func file_kvgate_v1_observe_proto_init() {
 	}
 	file_kvgate_v1_cluster_proto_init()
 	file_kvgate_v1_types_proto_init()
+	file_kvgate_v1_observe_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
