@@ -95,7 +95,7 @@ func (w *follower) stream(ctx context.Context) error {
 	if err != nil {
 		return withServer(err, e.url)
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }() // only read
 	for s.Receive() {
 		silence.Reset(watchSilence)
 		if err := w.take(s.Msg()); err != nil {
