@@ -49,7 +49,7 @@ func (r *relay) read(ctx context.Context, client streamer, ops []*fsmpb.Op) erro
 	if err != nil {
 		return unreached(ctx, err)
 	}
-	defer stream.Close()
+	defer func() { _ = stream.Close() }()
 	for stream.Receive() {
 		if err := r.take(stream.Msg().Results); err != nil {
 			return err

@@ -16,7 +16,6 @@ import (
 	"kvgate/fsm"
 	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
-	"kvgate/rpc/kvgate/v1/kvgatev1connect"
 )
 
 // WarningUntracked starts the warning on an answer that the ledger knows nothing of: the coordinator
@@ -28,8 +27,6 @@ const WarningUnknownPool = "unknown_pool"
 
 // admissionService serves kvgate.v1.AdmissionService.
 type admissionService struct {
-	kvgatev1connect.UnimplementedAdmissionServiceHandler
-
 	tickets AdmissionBackend
 	status  func() fsm.Status
 	holders HolderBackend
@@ -37,6 +34,7 @@ type admissionService struct {
 	stopping  context.Context
 	log       *slog.Logger
 	untracked *prometheus.CounterVec
+	many      *manyOps
 	// warn keeps a cluster without a leader from writing one line per call.
 	warn rate.Sometimes
 }
@@ -54,11 +52,16 @@ func (s *admissionService) Acquire(ctx context.Context, req *connect.Request[kvg
 	if gone := ctx.Err(); gone != nil {
 		return nil, gone
 	}
-	fault := faultOf(err)
-	if !fault.ours || fault.elsewhere && otherVoters(s.status()) {
+	if !s.opens(err) {
 		return nil, err
 	}
 	return connect.NewResponse(s.failOpen(ctx, op, err)), nil
+}
+
+// opens reports whether an Acquire that failed so is let go instead.
+func (s *admissionService) opens(err error) bool {
+	fault := faultOf(err)
+	return fault.ours && (!fault.elsewhere || !otherVoters(s.status()))
 }
 
 func (s *admissionService) failOpen(ctx context.Context, op ledger.Acquire, err error) *kvgatev1.AcquireResponse {
@@ -219,15 +222,19 @@ func (s *admissionService) Renew(ctx context.Context, req *connect.Request[kvgat
 	if err != nil {
 		return nil, err
 	}
+	return connect.NewResponse(renewAnswer(req.Msg, renewed)), nil
+}
+
+func renewAnswer(m *kvgatev1.RenewRequest, renewed []ledger.Renewed) *kvgatev1.RenewResponse {
 	answer := &kvgatev1.RenewResponse{Leases: make([]*kvgatev1.RenewedLease, len(renewed))}
 	for i, r := range renewed {
-		lease := &kvgatev1.RenewedLease{LeaseId: req.Msg.GetLeaseIds()[i], Renewed: r.OK}
+		lease := &kvgatev1.RenewedLease{LeaseId: m.GetLeaseIds()[i], Renewed: r.OK}
 		if r.OK {
 			lease.ExpiresIn = durationpb.New(r.ExpiresIn)
 		}
 		answer.Leases[i] = lease
 	}
-	return connect.NewResponse(answer), nil
+	return answer
 }
 
 func leaseRefs(m *kvgatev1.RenewRequest) ([]ledger.LeaseRef, error) {
@@ -260,7 +267,9 @@ func (s *admissionService) Heartbeat(ctx context.Context, req *connect.Request[k
 	if err != nil {
 		return nil, err
 	}
-	return connect.NewResponse(&kvgatev1.HeartbeatResponse{
-		Ttl: durationpb.New(h.TTL), Leases: h.Leases, Waiters: h.Waiters,
-	}), nil
+	return connect.NewResponse(heartbeatAnswer(h)), nil
+}
+
+func heartbeatAnswer(h fsm.HolderStatus) *kvgatev1.HeartbeatResponse {
+	return &kvgatev1.HeartbeatResponse{Ttl: durationpb.New(h.TTL), Leases: h.Leases, Waiters: h.Waiters}
 }

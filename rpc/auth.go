@@ -79,7 +79,7 @@ func (g *guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if err != nil {
 			return nil, err
 		}
-		return next(ctx, req)
+		return next(withAccess(ctx, func() (tokens.Grant, error) { return grant, nil }), req)
 	}
 }
 
@@ -97,8 +97,27 @@ func (g *guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 		if err != nil {
 			return newError(err, g.status)
 		}
+		// A stream may outlive its token, so whoever takes many operations from it asks again.
+		ctx = withAccess(ctx, func() (tokens.Grant, error) {
+			return authorise(g.known, conn.RequestHeader(), procedure, rolesFor(procedure))
+		})
 		return next(ctx, &guardedStream{conn, grant, g.status})
 	}
+}
+
+type accessKey struct{}
+
+func withAccess(ctx context.Context, access func() (tokens.Grant, error)) context.Context {
+	return context.WithValue(ctx, accessKey{}, access)
+}
+
+// accessOf returns what the caller may do now, for calls that carry several operations. Without tokens
+// all may do all.
+func accessOf(ctx context.Context) (tokens.Grant, error) {
+	if access, ok := ctx.Value(accessKey{}).(func() (tokens.Grant, error)); ok {
+		return access()
+	}
+	return tokens.Grant{Role: tokens.Admin}, nil
 }
 
 type guardedStream struct {

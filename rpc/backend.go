@@ -21,6 +21,14 @@ type AdmissionBackend interface {
 	Cancel(ctx context.Context, pool, ticket string) (ledger.CancelState, error)
 }
 
+// LaneBackend decides many tickets of one origin, in their order.
+type LaneBackend interface {
+	// OpenLane starts a lane, which ends with Close or ctx.
+	OpenLane(ctx context.Context) fsm.Lane
+	// GiveBack says that nobody heard of a decision.
+	GiveBack(d ledger.Decision)
+}
+
 // HolderBackend keeps holders alive.
 type HolderBackend interface {
 	Heartbeat(ctx context.Context, holder string) (fsm.HolderStatus, error)
@@ -83,6 +91,7 @@ type SessionReader interface {
 // Backend is everything that a Server needs. A replica is one.
 type Backend interface {
 	AdmissionBackend
+	LaneBackend
 	HolderBackend
 	ObserveBackend
 	ClusterBackend

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"path"
 	"time"
 
 	"connectrpc.com/connect"
@@ -19,6 +20,8 @@ type callMetrics struct {
 	// untracked counts what no ledger can: the bypasses given when the coordinator could not decide.
 	untracked *prometheus.CounterVec
 	byName    map[string]prometheus.Observer
+	// streams counts open Exchange streams, desks the holders that use Submit.
+	streams, desks prometheus.Gauge
 }
 
 func newCallMetrics() *callMetrics {
@@ -36,6 +39,12 @@ func newCallMetrics() *callMetrics {
 			Name: "agentic_kv_untracked_bypass_total",
 			Help: "Acquires of this node let go because the coordinator could not decide, by cause. They are in no ledger and in no other counter.",
 		}, []string{"cause"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "agentic_kv_exchange_streams", Help: "Open Exchange streams on this node.",
+		}),
+		desks: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "agentic_kv_submit_holders", Help: "Holders whose waiters this node keeps between their calls of Submit and AwaitGrants.",
+		}),
 		byName: map[string]prometheus.Observer{},
 	}
 	for _, method := range apiMethods() {
@@ -66,6 +75,11 @@ func (m *callMetrics) countError(spec connect.Spec, err error) {
 	if method, ok := spec.Schema.(protoreflect.MethodDescriptor); ok {
 		m.errors.WithLabelValues(methodLabel(method), connect.CodeOf(err).String()).Inc()
 	}
+}
+
+// countOp counts an operation that failed inside of another call.
+func (m *callMetrics) countOp(procedure string, err error) {
+	m.errors.WithLabelValues(path.Base(procedure), connect.CodeOf(err).String()).Inc()
 }
 
 func methodLabel(m protoreflect.MethodDescriptor) string { return string(m.Name()) }

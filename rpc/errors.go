@@ -21,6 +21,7 @@ const (
 	CodeNotFound         = "not_found"
 	CodeTicketMismatch   = "ticket_mismatch"
 	CodeTooManyWaiters   = "too_many_waiters"
+	CodeTooManyInFlight  = "too_many_in_flight"
 	CodeDefaultPool      = "default_pool"
 	CodeNoLeader         = "no_leader"
 	CodeTimeout          = "timeout"
@@ -51,6 +52,10 @@ const (
 // what a caller who wants it fresh is after.
 var ErrDefaultPool = errors.New("the default pool cannot be deleted")
 
+// ErrTooManyInFlight: one stream, or one holder that uses Submit, has as many tickets waiting as a node
+// keeps for it.
+var ErrTooManyInFlight = errors.New("too many tickets wait for one caller")
+
 // A fault is one row of the error table.
 type fault struct {
 	is   error
@@ -72,6 +77,7 @@ var faults = []fault{
 	{is: ledger.ErrInvalid, code: connect.CodeInvalidArgument, name: CodeInvalidArgument},
 	{is: ledger.ErrTicketMismatch, code: connect.CodeFailedPrecondition, name: CodeTicketMismatch},
 	{is: ledger.ErrTooManyWaiters, code: connect.CodeResourceExhausted, name: CodeTooManyWaiters, retryAfter: time.Second},
+	{is: ErrTooManyInFlight, code: connect.CodeResourceExhausted, name: CodeTooManyInFlight, retryAfter: time.Second},
 	{is: ledger.ErrUnknownPool, code: connect.CodeNotFound, name: CodeNotFound},
 	{is: sessions.ErrInvalid, code: connect.CodeInvalidArgument, name: CodeInvalidArgument},
 	{is: sessions.ErrUnknownEngine, code: connect.CodeInvalidArgument, name: CodeInvalidArgument, field: "engineUrl"},

@@ -28,6 +28,7 @@ type fakeBackend struct {
 	release        func(context.Context, ledger.Release) (bool, error)
 	renew          func(context.Context, string, []ledger.LeaseRef, time.Duration) ([]ledger.Renewed, error)
 	cancel         func(context.Context, string, string) (ledger.CancelState, error)
+	giveBack       func(ledger.Decision)
 	heartbeat      func(context.Context, string) (fsm.HolderStatus, error)
 	journal        func(context.Context, bool, store.JournalQuery) (store.JournalPage, error)
 	drainStep      func(context.Context, string, string, int64) (map[string]float64, error)
@@ -68,6 +69,14 @@ func (f *fakeBackend) Renew(ctx context.Context, pool string, refs []ledger.Leas
 
 func (f *fakeBackend) Cancel(ctx context.Context, pool, ticket string) (ledger.CancelState, error) {
 	return f.cancel(ctx, pool, ticket)
+}
+
+func (f *fakeBackend) OpenLane(ctx context.Context) fsm.Lane { return fsm.LaneOver(ctx, f) }
+
+func (f *fakeBackend) GiveBack(d ledger.Decision) {
+	if f.giveBack != nil {
+		f.giveBack(d)
+	}
 }
 
 func (f *fakeBackend) Heartbeat(ctx context.Context, holder string) (fsm.HolderStatus, error) {

@@ -21,7 +21,7 @@ func register(registry *prometheus.Registry, b Backend, closes *CloseMetrics) (*
 		closes = NewCloseMetrics()
 	}
 	for _, c := range []prometheus.Collector{
-		calls.seconds, calls.errors, calls.untracked,
+		calls.seconds, calls.errors, calls.untracked, calls.streams, calls.desks,
 		closes.seconds, closes.calls,
 		&collector{backend: b, status: b.Status},
 		&sessionCollector{reader: b, ledger: b},

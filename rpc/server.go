@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"buf.build/go/protovalidate"
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
 	"connectrpc.com/grpcreflect"
@@ -66,6 +67,7 @@ type Server struct {
 	options  Options
 	log      *slog.Logger
 	handler  http.Handler
+	hints    *leaderHints
 	stopping context.Context
 	stop     context.CancelFunc
 }
@@ -88,24 +90,20 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	options, err := s.handlerOptions(calls)
+	validator, err := newValidator()
 	if err != nil {
 		return nil, err
 	}
-	s.handler = s.routes(options, calls, registry)
+	s.hints = &leaderHints{status: o.Backend.Status, now: time.Now}
+	s.handler = s.routes(s.handlerOptions(calls, validator), calls, registry, validator)
 	return s, nil
 }
 
 // handlerOptions puts the stages of a call in order: measured, errors mapped, the caller's own
 // interceptors, validated.
-func (s *Server) handlerOptions(calls *callMetrics) ([]connect.HandlerOption, error) {
-	validator, err := newValidator()
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) handlerOptions(calls *callMetrics, validator protovalidate.Validator) []connect.HandlerOption {
 	status := s.options.Backend.Status
-	hints := &leaderHints{status: status, now: time.Now}
-	chain := []connect.Interceptor{calls.interceptor(), hints.interceptor(), mapErrors(status)}
+	chain := []connect.Interceptor{calls.interceptor(), s.hints.interceptor(), mapErrors(status)}
 	if s.options.Tokens != nil {
 		chain = append(chain, &guard{s.options.Tokens, status})
 	}
@@ -120,7 +118,7 @@ func (s *Server) handlerOptions(calls *callMetrics) ([]connect.HandlerOption, er
 	for _, codec := range jsonCodecs() {
 		options = append(options, connect.WithCodec(codec))
 	}
-	return options, nil
+	return options
 }
 
 // recovered keeps a bug in one call from ending more than that call.
@@ -129,13 +127,15 @@ func (s *Server) recovered(ctx context.Context, spec connect.Spec, _ http.Header
 	return newError(fmt.Errorf("%s failed on this node, its log says why", spec.Procedure), s.options.Backend.Status)
 }
 
-func (s *Server) routes(options []connect.HandlerOption, calls *callMetrics, registry *prometheus.Registry) http.Handler {
+func (s *Server) routes(options []connect.HandlerOption, calls *callMetrics, registry *prometheus.Registry, validator protovalidate.Validator) http.Handler {
 	b := s.options.Backend
 	mux := http.NewServeMux()
-	mux.Handle(kvgatev1connect.NewAdmissionServiceHandler(&admissionService{
-		tickets: b, status: b.Status, holders: b, stopping: s.stopping, log: s.log,
+	many := newManyOps(s, calls, validator)
+	path, admission := kvgatev1connect.NewAdmissionServiceHandler(&admissionService{
+		many: many, tickets: b, status: b.Status, holders: b, stopping: s.stopping, log: s.log,
 		untracked: calls.untracked, warn: rate.Sometimes{Interval: time.Second},
-	}, options...))
+	}, options...)
+	mux.Handle(path, interruptible(admission))
 	mux.Handle(kvgatev1connect.NewObserveServiceHandler(&observeService{backend: b, status: b.Status, stopping: s.stopping}, options...))
 	mux.Handle(kvgatev1connect.NewSessionServiceHandler(&sessionService{
 		sessions: b, pins: b, reader: b, now: time.Now, stopping: s.stopping,
