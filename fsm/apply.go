@@ -35,6 +35,11 @@ const maxDue = 8192
 //	DrainStep       map[string]float64
 //	Tick            bool, whether more is due
 //	SetCluster      string, the cluster's id
+//	OpenSession     sessions.View, and so TouchSession, BindSession and CloseSession
+//	CloseGroup      int, how many sessions are closing because of it
+//	ReportCloses    int, how many reports said something new
+//	Pin             sessions.PinView, and so ReportPin
+//	Unpin           bool, whether there was a pin
 type Result struct {
 	Value any
 	Err   error
@@ -49,30 +54,31 @@ type batchResult struct {
 	more bool
 }
 
-// applyBatch runs one batch on the ledger, when its version is at most newest. It is a pure function.
-func applyBatch(l *ledger.Ledger, b *fsmpb.Batch, newest uint32) (*batchResult, error) {
+// applyBatch runs one batch, when its version is at most newest. It is a pure function.
+func applyBatch(c *core, b *fsmpb.Batch, newest uint32) (*batchResult, error) {
 	if b.Version < OldestVersion || b.Version > newest {
 		return nil, fmt.Errorf("%w: batch has version %d, this build knows %d to %d: install the newer kvgate on this node",
 			ErrUnknownVersion, b.Version, OldestVersion, newest)
 	}
-	before := len(l.Decisions())
+	before := len(c.ledger.Decisions())
 	out := &batchResult{results: make([]Result, len(b.Ops))}
-	out.more = l.Advance(ledger.Time(b.LedgerTime), maxDue)
-	l.RaiseVersion(b.Version)
+	out.more = c.pass(ledger.Time(b.LedgerTime), maxDue)
+	c.ledger.RaiseVersion(b.Version)
 	for i, op := range b.Ops {
 		if b.Version < callsVersion {
 			forgetCall(op)
 		}
-		r, err := applyOp(l, op)
+		r, err := applyOp(c, op)
 		if err != nil {
 			return nil, err
 		}
+		c.settle()
 		out.results[i] = r
 		if _, tick := op.Kind.(*fsmpb.Op_Tick); tick {
 			out.results[i].Value = out.more
 		}
 	}
-	if d := l.Decisions()[before:]; len(d) > 0 {
+	if d := c.ledger.Decisions()[before:]; len(d) > 0 {
 		out.decisions = append(out.decisions, d...)
 	}
 	return out, nil
@@ -89,17 +95,19 @@ func forgetCall(op *fsmpb.Op) {
 }
 
 // applyOp runs one operation. An error means that this build does not know its kind.
-func applyOp(l *ledger.Ledger, op *fsmpb.Op) (Result, error) {
+func applyOp(c *core, op *fsmpb.Op) (Result, error) {
+	l := c.ledger
 	switch k := op.GetKind().(type) {
 	case *fsmpb.Op_Acquire:
 		a := decodeAcquire(k.Acquire)
-		if err := checkName("holderId", a.Holder); a.Holder != "" && err != nil {
+		if err := checkNames(named{"holderId", a.Holder}, named{"sessionId", a.Session}, named{"groupId", a.Group}, named{"rid", a.RID}); err != nil {
 			return Result{ledger.Decision{}, err}, nil
 		}
-		d, err := l.Acquire(a)
+		d, err := c.acquire(&a)
 		return Result{d, err}, nil
 	case *fsmpb.Op_Release:
-		return Result{Value: l.Release(decodeRelease(k.Release))}, nil
+		r := decodeRelease(k.Release)
+		return Result{Value: c.release(&r)}, nil
 	case *fsmpb.Op_Renew:
 		return Result{Value: l.Renew(k.Renew.Pool, decodeRefs(k.Renew), time.Duration(k.Renew.Ttl))}, nil
 	case *fsmpb.Op_Cancel:
@@ -107,12 +115,12 @@ func applyOp(l *ledger.Ledger, op *fsmpb.Op) (Result, error) {
 	case *fsmpb.Op_Detach:
 		return Result{Value: l.Detach(k.Detach.Pool, k.Detach.Ticket, ledger.Seq(k.Detach.Seq), k.Detach.Attempt)}, nil
 	case *fsmpb.Op_ReclaimHolder:
-		_, more := l.ReclaimHolder(k.ReclaimHolder.Pool, k.ReclaimHolder.Holder, ledger.Time(k.ReclaimHolder.LastActive))
-		return Result{Value: more}, nil
+		h := k.ReclaimHolder
+		return Result{Value: c.reclaim(h.Pool, h.Holder, ledger.Time(h.LastActive), h.NewestFlight)}, nil
 	case *fsmpb.Op_Reconcile:
-		return Result{Value: l.Reconcile(k.Reconcile.Pool, decodeRound(k.Reconcile))}, nil
+		return Result{Value: c.reconcile(k.Reconcile.Pool, decodeRound(k.Reconcile))}, nil
 	}
-	return applyAdmin(l, op)
+	return applyAdmin(c, op)
 }
 
 // maxName bounds, in bytes, what becomes part of a row's key.
@@ -126,8 +134,25 @@ func checkName(field, name string) error {
 	return nil
 }
 
+// named is a text and the API's name of its field.
+type named struct{ field, text string }
+
+// checkNames checks the names that are not empty.
+func checkNames(names ...named) error {
+	for _, n := range names {
+		if n.text == "" {
+			continue
+		}
+		if err := checkName(n.field, n.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // applyAdmin runs the operations of operators and of leadership.
-func applyAdmin(l *ledger.Ledger, op *fsmpb.Op) (Result, error) {
+func applyAdmin(c *core, op *fsmpb.Op) (Result, error) {
+	l := c.ledger
 	switch k := op.GetKind().(type) {
 	case *fsmpb.Op_UpdateSettings:
 		if err := checkName("pool", k.UpdateSettings.Pool); err != nil {
@@ -136,9 +161,9 @@ func applyAdmin(l *ledger.Ledger, op *fsmpb.Op) (Result, error) {
 		s, err := l.UpdateSettings(k.UpdateSettings.Pool, decodePatch(k.UpdateSettings.Patch, k.UpdateSettings.Clear))
 		return Result{s, err}, nil
 	case *fsmpb.Op_DeletePool:
-		return Result{Value: l.DeletePool(k.DeletePool.Pool)}, nil
+		return Result{Value: c.deletePool(k.DeletePool.Pool)}, nil
 	case *fsmpb.Op_DrainStep:
-		m, err := l.DrainStep(k.DrainStep.Pool, k.DrainStep.Run, k.DrainStep.Step)
+		m, err := c.drain(k.DrainStep.Pool, k.DrainStep.Run, k.DrainStep.Step)
 		return Result{m, err}, nil
 	case *fsmpb.Op_Tick:
 		return Result{}, nil
@@ -151,5 +176,5 @@ func applyAdmin(l *ledger.Ledger, op *fsmpb.Op) (Result, error) {
 	case *fsmpb.Op_SetCluster:
 		return Result{Value: l.SetCluster(k.SetCluster.Id)}, nil
 	}
-	return Result{}, fmt.Errorf("%w: operation of an unknown kind: install the newer kvgate on this node", ErrUnknownVersion)
+	return applySession(c, op)
 }

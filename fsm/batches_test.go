@@ -39,7 +39,7 @@ func (g *batches) small(name string) uint64 { return uint64(rapid.IntRange(0, 30
 func (g *batches) op() *fsmpb.Op {
 	makers := []func() *fsmpb.Op{
 		g.acquire, g.acquire, g.acquire, g.acquire, g.release, g.release, g.renew, g.cancel, g.detach, g.reclaim,
-		g.reconcile, g.reconcile, g.settings, g.admin,
+		g.reconcile, g.reconcile, g.settings, g.admin, g.session, g.session, g.session, g.closes, g.closes, g.pin,
 	}
 	return rapid.SampledFrom(makers).Draw(g.t, "kind")()
 }
@@ -50,7 +50,8 @@ func (g *batches) acquire() *fsmpb.Op {
 		Pool: g.pool(), Ticket: g.ticket(), PromptTokens: ledger.Tokens(rapid.IntRange(-1, 60).Draw(t, "prompt")),
 		MaxNewTokens: ledger.Tokens(g.small("new")), Mode: ledger.Mode(rapid.IntRange(0, 2).Draw(t, "mode")),
 		Protected: rapid.IntRange(0, 9).Draw(t, "protected") == 0, Priority: rapid.Int32Range(-1, 1).Draw(t, "priority"),
-		Holder: rapid.SampledFrom([]string{"", "h0", "h1"}).Draw(t, "holder"), Session: "s", Group: "g", RID: "r",
+		Holder: rapid.SampledFrom([]string{"", "h0", "h1"}).Draw(t, "holder"), Session: rapid.SampledFrom([]string{"", "s0", "s1", "s1"}).Draw(t, "session"),
+		Group: rapid.SampledFrom([]string{"", "g"}).Draw(t, "group"), RID: rapid.SampledFrom([]string{"", "r"}).Draw(t, "rid"),
 		MaxWait: time.Duration(rapid.IntRange(-1, 30).Draw(t, "max wait")) * time.Second,
 		TTL:     time.Duration(rapid.IntRange(0, 60).Draw(t, "ttl")) * time.Second,
 	})
@@ -92,8 +93,19 @@ func (g *batches) reclaim() *fsmpb.Op {
 			out = &fsmpb.ReclaimHolder{Pool: h.Pool, Holder: h.Holder, LastActive: int64(h.LastActive)}
 		})
 	})
-	if rapid.IntRange(0, 3).Draw(g.t, "late") == 0 {
+	g.machine.look(func(c *core) {
+		c.table.Flying(func(pool, holder string, _ int) {
+			if out.LastActive == 0 {
+				out.Pool, out.Holder = pool, holder
+			}
+		})
+		out.NewestFlight, _ = c.table.Newest(out.Pool, out.Holder)
+	})
+	switch rapid.IntRange(0, 7).Draw(g.t, "late") {
+	case 0:
 		out.LastActive--
+	case 1:
+		out.NewestFlight /= 2
 	}
 	return &fsmpb.Op{Kind: &fsmpb.Op_ReclaimHolder{ReclaimHolder: out}}
 }
@@ -117,10 +129,13 @@ func (g *batches) settings() *fsmpb.Op {
 	p := ledger.Patch{Set: ledger.Settings{
 		Admission: rapid.IntRange(0, 3).Draw(t, "admission") > 0, MaxWait: time.Duration(g.small("wait")) * time.Second,
 		DetachGrace: time.Duration(g.small("grace")) * time.Second, Staleness: time.Hour, EngineURLs: []string{"http://e0:1"},
+		Lifecycle: rapid.IntRange(0, 2).Draw(t, "lifecycle") > 0, PinRatio: rapid.Float64Range(0, 0.9).Draw(t, "pin ratio"),
+		JoinTimeout: time.Duration(g.small("join")) * time.Second, CloseScope: ledger.CloseScope(rapid.IntRange(0, 2).Draw(t, "scope")),
 		Headroom: rapid.Float64Range(0, 1).Draw(t, "headroom"), Oversize: ledger.Oversize(rapid.IntRange(0, 3).Draw(t, "oversize")),
 	}}
 	p.Fields = rapid.SliceOfN(rapid.SampledFrom([]string{
 		"admission", "maxWait", "detachGrace", "staleness", "engineUrls", "headroom", "oversize",
+		"lifecycle", "pinRatio", "pinRatio", "joinTimeout", "closeScope",
 	}), 1, 3).Draw(t, "fields")
 	if rapid.IntRange(0, 5).Draw(t, "clears") == 0 {
 		p.Clear = []string{rapid.SampledFrom([]string{"admission", "nonsense"}).Draw(t, "clear")}

@@ -291,17 +291,28 @@ func (r *Replica) beatHere(ctx context.Context, holder string) (out HolderStatus
 	if err := t.holders.beat(ctx, holder); err != nil {
 		return out, err
 	}
-	r.machine.view(func(l *ledger.Ledger) {
-		set, _ := l.Settings(ledger.DefaultPool)
-		out.TTL = set.HolderTTL
-		for i, h := range l.Holder(holder) {
-			set, _ := l.Settings(h.Pool)
-			if i == 0 || set.HolderTTL < out.TTL {
-				out.TTL = set.HolderTTL
-			}
-			out.Leases += h.Leases
-			out.Waiters += h.Waiters
-		}
-	})
+	r.machine.look(func(c *core) { out = holderStatusOf(c, holder) })
 	return out, nil
+}
+
+func holderStatusOf(c *core, holder string) (out HolderStatus) {
+	set, _ := c.ledger.Settings(ledger.DefaultPool)
+	out.TTL = set.HolderTTL
+	found := false
+	shortest := func(pool string) {
+		set, _ := c.ledger.Settings(pool)
+		if !found || set.HolderTTL < out.TTL {
+			out.TTL = set.HolderTTL
+		}
+		found = true
+	}
+	for _, h := range c.ledger.Holder(holder) {
+		shortest(h.Pool)
+		out.Leases += h.Leases
+		out.Waiters += h.Waiters
+	}
+	for _, pool := range c.table.Flies(holder) {
+		shortest(pool)
+	}
+	return out
 }

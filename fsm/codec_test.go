@@ -17,6 +17,7 @@ import (
 
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
+	"kvgate/sessions"
 )
 
 // same compares values, taking empty slices and maps for absent ones.
@@ -243,12 +244,19 @@ func TestFailuresTravel(t *testing.T) {
 		"ErrUnknownPool": ledger.ErrUnknownPool, "ErrStepDrained": ledger.ErrStepDrained,
 		"ErrInvalid":  &ledger.FieldError{Field: "headroom", Value: "2", Allowed: "(0, 1]"},
 		"ErrNoLeader": ErrNoLeader, "ErrNotLeader": &LeaderError{"n2", "b:1"}, "ErrLeadershipLost": ErrLeadershipLost,
+		"ErrClosing": sessions.ErrClosing, "ErrUnknown": sessions.ErrUnknown, "ErrUnknownPin": sessions.ErrUnknownPin,
+		"ErrKind": sessions.ErrKind, "ErrUnknownEngine": sessions.ErrUnknownEngine,
+		"ErrPinsDisabled": sessions.ErrPinsDisabled, "ErrPinBudget": sessions.ErrPinBudget,
 		"ErrTimeout": ErrTimeout, "ErrReadOnly": ErrReadOnly, "ErrShutdown": ErrShutdown, "ErrUnknownVersion": ErrUnknownVersion,
 	}
 	names := append(sentinels(t, "../ledger/errors.go"), sentinels(t, "errors.go")...)
+	names = append(names, sentinels(t, "../sessions/errors.go")...)
 	for _, name := range names {
-		if name == "ErrCorrupt" {
+		switch name {
+		case "ErrCorrupt":
 			continue // stops the node, so it answers nobody
+		case "ErrUnauthorized", "ErrUnreachable", "ErrStatus", "ErrStreamingOff", "ErrRefused":
+			continue // of calls to engines, which the node that has the caller makes
 		}
 		err, ok := known[name]
 		if !ok {

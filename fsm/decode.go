@@ -76,6 +76,7 @@ func decodeCounters(c *fsmpb.Counters) ledger.Counters {
 		HolderExpired: c.GetHolderExpired(), WaitedGrants: c.GetWaitedGrants(), WaitedTime: time.Duration(c.GetWaitedTime()),
 		ReportedReserved: ledger.Tokens(c.GetReportedReserved()), ReportedUsed: ledger.Tokens(c.GetReportedUsed()),
 		ReportedCached: ledger.Tokens(c.GetReportedCached()), Reports: c.GetReports(),
+		Closed: c.GetClosed(), CloseFailures: c.GetCloseFailures(),
 	}
 	copy(out.Bypass[:], c.GetBypass())
 	return out

@@ -84,6 +84,7 @@ func encodeCounters(c *ledger.Counters) *fsmpb.Counters {
 		Bypass: c.Bypass[:], WaitedGrants: c.WaitedGrants, WaitedTime: int64(c.WaitedTime),
 		ReportedReserved: int64(c.ReportedReserved), ReportedUsed: int64(c.ReportedUsed),
 		ReportedCached: int64(c.ReportedCached), Reports: c.Reports,
+		Closed: c.Closed, CloseFailures: c.CloseFailures,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
+	"kvgate/sessions"
 	"kvgate/store"
 )
 
@@ -31,7 +32,7 @@ func FuzzBatch(f *testing.F) {
 	f.Add(whole)
 	f.Add([]byte{0xff})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m := &Machine{ledger: ledger.New(), newest: Version}
+		m := &Machine{core: emptyCore(), newest: Version}
 		prepared := &fsmpb.Batch{Version: 1, Ops: []*fsmpb.Op{golden[2].op, golden[3].op, golden[4].op, golden[5].op}}
 		if _, _, err := m.applyEntry(entry(t, 1, prepared)); err != nil {
 			t.Fatal(err)
@@ -51,38 +52,46 @@ func FuzzBatch(f *testing.F) {
 		for _, res := range r.results {
 			decodeResult(encodeResult(res))
 		}
-		storable(t, m.ledger)
+		storable(t, m.core)
 	})
 }
 
-// storable: every row of the ledger has a key that the store takes, and they make the same ledger.
-func storable(t *testing.T, l *ledger.Ledger) {
+// storable: every row of the state has a key that the store takes, and they make the same state.
+func storable(t *testing.T, c *core) {
 	keys := map[string]bool{}
-	loader := ledger.NewLoader()
-	for _, c := range exported(l) {
-		row, err := encodeRow(c)
-		must(t, err)
+	loader := newCoreLoader()
+	for _, row := range exportRows(t, c) {
 		key := row.Bucket.String() + "/" + string(row.Key)
 		if len(row.Key) == 0 || len(row.Key) > store.MaxKey || keys[key] {
 			t.Fatalf("key %q is empty, too long or taken", key)
 		}
 		keys[key] = true
-		back, err := decodeRow(row.Bucket, row.Key, row.Value)
-		must(t, err)
-		loader.Add(back)
+		must(t, loader.add(row.Bucket, row.Key, row.Value))
 	}
-	loaded, err := loader.Finish()
+	loaded, err := loader.finish()
 	must(t, err)
-	if a, b := exportHash(t, l), exportHash(t, loaded); a != b {
-		t.Fatalf("the ledger that was loaded differs:\n%q\n%q", a, b)
+	if a, b := exportHash(t, c), exportHash(t, loaded); a != b {
+		t.Fatalf("the state that was loaded differs:\n%q\n%q", a, b)
 	}
 }
 
-func exportHash(t *testing.T, l *ledger.Ledger) string {
+// emptyCore returns a state without a history.
+func emptyCore() *core { return newCore(ledger.New(), sessions.NewTable()) }
+
+// exportRows returns all rows of a state.
+func exportRows(t failer, c *core) (out []store.Change) {
+	add := func(row store.Change, err error) {
+		check(t, err)
+		out = append(out, row)
+	}
+	c.ledger.Export(func(x ledger.Change) { add(encodeRow(x)) })
+	c.table.Export(func(x sessions.Change) { add(encodeSessionRow(x)) })
+	return out
+}
+
+func exportHash(t *testing.T, c *core) string {
 	var out []byte
-	for _, c := range exported(l) {
-		row, err := encodeRow(c)
-		must(t, err)
+	for _, row := range exportRows(t, c) {
 		out = append(append(out, row.Key...), row.Value...)
 	}
 	return string(out)
@@ -90,36 +99,30 @@ func exportHash(t *testing.T, l *ledger.Ledger) string {
 
 // FuzzRow: no row on disk makes a node panic; it is loaded, or refused as damaged.
 func FuzzRow(f *testing.F) {
-	l := ledger.New()
+	c := emptyCore()
 	for _, g := range golden {
-		_, err := applyBatch(l, &fsmpb.Batch{Version: 1, Ops: []*fsmpb.Op{g.op}}, Version)
+		_, err := applyBatch(c, &fsmpb.Batch{Version: 1, Ops: []*fsmpb.Op{g.op}}, Version)
 		must(f, err)
 	}
-	for _, c := range exported(l) {
-		row, err := encodeRow(c)
-		must(f, err)
+	for _, row := range exportRows(f, c) {
 		f.Add(uint8(row.Bucket), row.Key, row.Value)
 	}
 	f.Fuzz(func(t *testing.T, bucket uint8, key, value []byte) {
-		row, err := decodeRow(store.Bucket(bucket), key, value)
-		if err != nil {
+		loader := newCoreLoader()
+		loader.ledger.Add(ledger.Change{Pool: &ledger.PoolRow{Name: ledger.DefaultPool, Settings: ledger.DefaultSettings()}})
+		loader.table.Add(sessions.Change{Meta: &sessions.MetaRow{Seq: 1 << 62}})
+		loader.table.Add(sessions.Change{Pool: &sessions.PoolRow{Pool: ledger.DefaultPool}})
+		if err := loader.add(store.Bucket(bucket), key, value); err != nil {
 			if !errors.Is(err, ErrCorrupt) {
 				t.Fatalf("refused as %v", err)
 			}
 			return
 		}
-		loader := ledger.NewLoader()
-		loader.Add(ledger.Change{Pool: &ledger.PoolRow{Name: ledger.DefaultPool, Settings: ledger.DefaultSettings()}})
-		loader.Add(row)
-		loaded, err := loader.Finish()
+		loaded, err := loader.finish()
 		if err != nil {
 			return
 		}
-		loaded.Advance(loaded.Now()+1, maxDue)
-		loaded.Changes(func(c ledger.Change) {
-			if _, err := encodeRow(c); err != nil {
-				t.Fatal(err)
-			}
-		})
+		loaded.pass(loaded.ledger.Now()+1, maxDue)
+		exportRows(t, loaded)
 	})
 }

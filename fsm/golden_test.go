@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
+	"kvgate/sessions"
 	"kvgate/store"
 )
 
@@ -23,6 +25,8 @@ import (
 const (
 	goldenDir  = "testdata/batch_v1"
 	goldenDir2 = "testdata/batch_v2"
+
+	goldenDirSessions = "testdata/batch_v2_sessions"
 )
 
 // goldenOp is one file.
@@ -81,6 +85,39 @@ var golden2 = []goldenOp{
 	{"05_another_acquire", acquireOp(ledger.Acquire{Pool: ledger.DefaultPool, Ticket: "early", PromptTokens: 4, MaxWait: -1, Call: 9})},
 }
 
+// goldenSessions is a history of its own, too: sessions, which version 2 brought as well.
+var goldenSessions = []goldenOp{
+	{"01_update_settings", golden[2].op},
+	{"02_reconcile", golden[3].op},
+	{"03_acquire_admitted", golden[4].op},
+	{"04_acquire_waits", golden[5].op},
+	{"05_open_session", openOp(sessions.OpenRequest{Pool: ledger.DefaultPool, ID: "s2", Group: "g2", IdleTimeout: -1})},
+	{"06_open_streaming", openOp(sessions.OpenRequest{
+		Pool: ledger.DefaultPool, ID: "s3", Kind: sessions.Streaming, IdleTimeout: time.Minute, Engine: "http://a:1",
+	})},
+	{"07_touch_session", &fsmpb.Op{Kind: &fsmpb.Op_TouchSession{TouchSession: &fsmpb.TouchSession{Pool: ledger.DefaultPool, Id: "s2"}}}},
+	{"08_bind_session", bindOp(sessions.BindRequest{Pool: ledger.DefaultPool, ID: "s2", Engine: "http://b:1@3", DPRank: 3, TTL: time.Minute})},
+	{"09_pins_allowed", updateOp(ledger.DefaultPool, ledger.Patch{Set: ledger.Settings{PinRatio: 0.5}, Fields: []string{"pinRatio"}})},
+	{"10_pin", pinOp(sessions.PinRequest{Pool: ledger.DefaultPool, ID: "p1", Session: "s2", Tokens: 30, TTL: 5 * time.Minute, Engine: "http://a:1"})},
+	{"11_report_pin", &fsmpb.Op{Kind: &fsmpb.Op_ReportPin{ReportPin: &fsmpb.ReportPin{Pool: ledger.DefaultPool, Id: "p1", Engine: "http://a:1", LedgerOnly: true}}}},
+	{"12_unpin", &fsmpb.Op{Kind: &fsmpb.Op_Unpin{Unpin: &fsmpb.Unpin{Pool: ledger.DefaultPool, Id: "p1"}}}},
+	{"13_pin_stays", pinOp(sessions.PinRequest{Pool: ledger.DefaultPool, ID: "p2", Tokens: 10})},
+	{"14_acquire_bypassed", acquireOp(ledger.Acquire{
+		Pool: ledger.DefaultPool, Ticket: "req-5:0", ReservationTokens: 5, Protected: true, Session: "s2", RID: "r5", MaxWait: -1,
+	})},
+	{"15_acquire_waits_for_session", acquireOp(ledger.Acquire{
+		Pool: ledger.DefaultPool, Ticket: "req-6:0", ReservationTokens: 5, Session: "s2", MaxWait: -1,
+	})},
+	{"16_close_session", closeOp(sessions.CloseRequest{Pool: ledger.DefaultPool, ID: "s2", Mode: sessions.Abort, Timeout: time.Second})},
+	{"17_report_aborts", reportOp([]sessions.Report{{Pool: ledger.DefaultPool, Session: "s2", Seq: 3, Aborted: []string{"req-5:0"}}})},
+	{"18_release_bypassed", releaseOp(ledger.Release{Pool: ledger.DefaultPool, Ticket: "req-5:0", Usage: &ledger.Usage{PromptTokens: 5, Engine: "http://a:1"}})},
+	{"19_report_closes", reportOp([]sessions.Report{{Pool: ledger.DefaultPool, Session: "s2", Seq: 3, Acked: []string{"http://b:1"}}})},
+	{"20_close_group", &fsmpb.Op{Kind: &fsmpb.Op_CloseGroup{CloseGroup: &fsmpb.CloseGroup{Pool: ledger.DefaultPool, Group: "g1", Mode: uint32(sessions.Join)}}}},
+	{"21_acquire_opens_session", acquireOp(ledger.Acquire{
+		Pool: ledger.DefaultPool, Ticket: "req-7:0", ReservationTokens: 5, Protected: true, Session: "s4", Group: "g4", Holder: "h7", MaxWait: -1,
+	})},
+}
+
 // writeGolden writes the batches that are not there yet.
 func writeGolden(t *testing.T, dir string, version uint32, list []goldenOp) {
 	must(t, os.MkdirAll(dir, 0o755))
@@ -103,6 +140,7 @@ type outcome struct {
 	Results   []any             `json:",omitempty"`
 	Decisions []ledger.Decision `json:",omitempty"`
 	Events    []ledger.Event    `json:",omitempty"`
+	Sessions  []sessions.Event  `json:",omitempty"`
 }
 
 // TestGoldenBatches decodes and applies the stored batches and compares what they do, and the state
@@ -111,23 +149,28 @@ func TestGoldenBatches(t *testing.T) {
 	if *update {
 		writeGolden(t, goldenDir, 1, golden)
 		writeGolden(t, goldenDir2, 2, golden2)
+		writeGolden(t, goldenDirSessions, 2, goldenSessions)
 	}
-	l, kinds := applyGolden(t, goldenDir, len(golden))
-	compareGolden(t, "testdata/rows_v1.json", marshal(t, exported(l)))
+	c, kinds := applyGolden(t, goldenDir, len(golden))
+	// Not rows_v1.json: those were stored before there were sessions.
+	compareGolden(t, goldenDir+"/rows.json", marshal(t, exported(c)))
+	c, _ = applyGolden(t, goldenDir2, len(golden2))
+	compareGolden(t, "testdata/rows_v2.json", marshal(t, exported(c)))
+	c, more := applyGolden(t, goldenDirSessions, len(goldenSessions))
+	compareGolden(t, "testdata/rows_v2_sessions.json", marshal(t, exported(c)))
+	maps.Copy(kinds, more)
 	wantAllKinds(t, kinds)
-	l, _ = applyGolden(t, goldenDir2, len(golden2))
-	compareGolden(t, "testdata/rows_v2.json", marshal(t, exported(l)))
 }
 
 // applyGolden applies the batches of a directory and compares what they do.
-func applyGolden(t *testing.T, dir string, atLeast int) (*ledger.Ledger, map[string]bool) {
+func applyGolden(t *testing.T, dir string, atLeast int) (*core, map[string]bool) {
 	files, err := filepath.Glob(dir + "/*.pb")
 	must(t, err)
 	if len(files) < atLeast {
 		t.Fatalf("%s: %d golden batches, want at least %d: one of them is missing", dir, len(files), atLeast)
 	}
-	l := ledger.New()
-	l.Reset()
+	c := emptyCore()
+	c.reset()
 	var outcomes []outcome
 	kinds := map[string]bool{}
 	for _, path := range files {
@@ -139,18 +182,18 @@ func applyGolden(t *testing.T, dir string, atLeast int) (*ledger.Ledger, map[str
 			m := op.ProtoReflect()
 			kinds[string(m.WhichOneof(m.Descriptor().Oneofs().Get(0)).Name())] = true
 		}
-		res, err := applyBatch(l, &b, Version)
+		res, err := applyBatch(c, &b, Version)
 		must(t, err)
-		o := outcome{File: filepath.Base(path), Events: slices.Clone(l.Events()), Decisions: res.decisions}
+		o := outcome{File: filepath.Base(path), Events: slices.Clone(c.ledger.Events()), Decisions: res.decisions, Sessions: slices.Clone(c.table.Events())}
 		for _, r := range res.results {
 			must(t, r.Err)
 			o.Results = append(o.Results, r.Value)
 		}
 		outcomes = append(outcomes, o)
-		l.Reset()
+		c.reset()
 	}
 	compareGolden(t, dir+"/outcomes.json", marshal(t, outcomes))
-	return l, kinds
+	return c, kinds
 }
 
 // wantAllKinds: a new kind of operation needs a golden batch.
@@ -163,8 +206,9 @@ func wantAllKinds(t *testing.T, seen map[string]bool) {
 	}
 }
 
-func exported(l *ledger.Ledger) (rows []ledger.Change) {
-	l.Export(func(c ledger.Change) { rows = append(rows, c) })
+func exported(c *core) (rows []any) {
+	c.ledger.Export(func(x ledger.Change) { rows = append(rows, x) })
+	c.table.Export(func(x sessions.Change) { rows = append(rows, x) })
 	return rows
 }
 
@@ -190,16 +234,21 @@ func compareGolden(t *testing.T, path string, got []byte) {
 	}
 }
 
-// TestGoldenRows loads the rows that version 1 stored. The file holds bucket, key and value of each,
-// length-delimited; it is written when it is missing and never again.
+// TestGoldenRows loads the rows that were stored before there were sessions, and since. A file holds
+// bucket, key and value of each, length-delimited; it is written when it is missing and never again.
 func TestGoldenRows(t *testing.T) {
-	const path = "testdata/rows_v1.pb"
+	t.Run("v1", func(t *testing.T) { testGoldenRows(t, "testdata/rows_v1", 1, golden) })
+	t.Run("sessions", func(t *testing.T) { testGoldenRows(t, "testdata/rows_v2_sessions", 2, goldenSessions) })
+}
+
+func testGoldenRows(t *testing.T, name string, version uint32, list []goldenOp) {
+	path := name + ".pb"
 	if _, err := os.Stat(path); err != nil && *update {
-		must(t, os.WriteFile(path, encodeGoldenRows(t), 0o644))
+		must(t, os.WriteFile(path, encodeGoldenRows(t, version, list), 0o644))
 	}
 	data, err := os.ReadFile(path)
 	must(t, err)
-	loader := ledger.NewLoader()
+	loader := newCoreLoader()
 	for len(data) > 0 {
 		var parts [3][]byte
 		for i := range parts {
@@ -213,25 +262,21 @@ func TestGoldenRows(t *testing.T) {
 		if !ok {
 			t.Fatalf("no bucket %q", parts[0])
 		}
-		row, err := decodeRow(bucket, parts[1], parts[2])
-		must(t, err)
-		loader.Add(row)
+		must(t, loader.add(bucket, parts[1], parts[2]))
 	}
-	l, err := loader.Finish()
+	c, err := loader.finish()
 	must(t, err)
-	compareGolden(t, "testdata/rows_v1.json", marshal(t, exported(l)))
+	compareGolden(t, name+".json", marshal(t, exported(c)))
 }
 
 // encodeGoldenRows encodes the state that the golden batches leave.
-func encodeGoldenRows(t *testing.T) (out []byte) {
-	l := ledger.New()
-	for i, g := range golden {
-		_, err := applyBatch(l, &fsmpb.Batch{Version: 1, LedgerTime: int64(i+1) * int64(time.Second), Ops: []*fsmpb.Op{g.op}}, Version)
+func encodeGoldenRows(t *testing.T, version uint32, list []goldenOp) (out []byte) {
+	c := emptyCore()
+	for i, g := range list {
+		_, err := applyBatch(c, &fsmpb.Batch{Version: version, LedgerTime: int64(i+1) * int64(time.Second), Ops: []*fsmpb.Op{g.op}}, Version)
 		must(t, err)
 	}
-	for _, c := range exported(l) {
-		row, err := encodeRow(c)
-		must(t, err)
+	for _, row := range exportRows(t, c) {
 		for _, part := range [][]byte{[]byte(row.Bucket.String()), row.Key, row.Value} {
 			out = protowire.AppendBytes(out, part)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
+	"kvgate/sessions"
 )
 
 // watch finds holders that went silent. Heartbeats live in the leader's memory and cost no log
@@ -60,10 +61,48 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
+// client is a holder in one pool as the watch sees it.
+type client struct {
+	ledger.HolderView
+	// flights counts its attempts in flight without a lease, which the ledger does not know; newest is the
+	// number of the newest, once somebody asked.
+	flights int
+	newest  uint64
+}
+
+// clients returns all holders that have something.
+func clients(c *core) []client {
+	var out []client
+	at := map[[2]string]int{}
+	c.ledger.Holders(func(h ledger.HolderView) {
+		at[[2]string{h.Pool, h.Holder}] = len(out)
+		out = append(out, client{HolderView: h})
+	})
+	c.table.Flying(func(pool, holder string, n int) {
+		i, known := at[[2]string{pool, holder}]
+		if !known {
+			i = len(out)
+			out = append(out, client{HolderView: ledger.HolderView{Pool: pool, Holder: holder}})
+		}
+		out[i].flights = n
+	})
+	return out
+}
+
+// ask looks up the newest attempt without a lease, whose beginning is a sign of life.
+func (h *client) ask(t *sessions.Table) (active ledger.Time) {
+	if h.flights == 0 {
+		return h.LastActive
+	}
+	newest, since := t.Newest(h.Pool, h.Holder)
+	h.newest = newest
+	return max(h.LastActive, ledger.Time(since))
+}
+
 // lastSeen is the newest sign of life: a heartbeat, an operation in this term, or the term's start.
-func (w *watch) lastSeen(h ledger.HolderView) time.Time {
-	active := w.term.clock.start.Add(h.LastActive.Sub(w.term.clock.base))
-	at := w.seen[h.Holder]
+func (w *watch) lastSeen(holder string, lastActive ledger.Time) time.Time {
+	active := w.term.clock.start.Add(lastActive.Sub(w.term.clock.base))
+	at := w.seen[holder]
 	for _, t := range []time.Time{w.began, active} {
 		if t.After(at) {
 			at = t
@@ -77,33 +116,34 @@ func (w *watch) forgive(stall time.Duration) {
 		w.seen[h] = at.Add(stall)
 	}
 	w.began = w.began.Add(stall)
-	w.term.replica.machine.view(func(l *ledger.Ledger) {
-		l.Holders(func(h ledger.HolderView) {
-			active := w.term.clock.start.Add(h.LastActive.Sub(w.term.clock.base)).Add(stall)
+	w.term.replica.machine.look(func(c *core) {
+		for _, h := range clients(c) {
+			active := w.term.clock.start.Add(h.ask(c.table).Sub(w.term.clock.base)).Add(stall)
 			if active.After(w.seen[h.Holder]) {
 				w.seen[h.Holder] = active
 			}
-		})
+		}
 	})
 }
 
 // scan proposes to reclaim what silent holders have, and forgets heartbeats of holders that have
 // nothing and were not heard of for the longest TTL.
 func (w *watch) scan(ctx context.Context, now time.Time) {
-	var gone []ledger.HolderView
+	var gone []client
 	known := map[string]bool{}
 	var longest time.Duration
-	w.term.replica.machine.view(func(l *ledger.Ledger) {
-		ttls := holderTTLs(l)
+	w.term.replica.machine.look(func(c *core) {
+		ttls := holderTTLs(c.ledger)
 		for _, ttl := range ttls {
 			longest = max(longest, ttl)
 		}
-		l.Holders(func(h ledger.HolderView) {
+		for _, h := range clients(c) {
 			known[h.Holder] = true
-			if now.Sub(w.lastSeen(h)) > ttls[h.Pool] {
+			silent := func(active ledger.Time) bool { return now.Sub(w.lastSeen(h.Holder, active)) > ttls[h.Pool] }
+			if silent(h.LastActive) && silent(h.ask(c.table)) {
 				gone = append(gone, h)
 			}
-		})
+		}
 	})
 	for h, at := range w.seen {
 		if !known[h] && now.Sub(at) > longest {
@@ -125,11 +165,11 @@ func holderTTLs(l *ledger.Ledger) map[string]time.Duration {
 }
 
 // reclaim names the activity it saw: the machine does nothing when the holder was active since.
-func (w *watch) reclaim(ctx context.Context, h ledger.HolderView) {
+func (w *watch) reclaim(ctx context.Context, h client) {
 	w.term.replica.log.Warn("holder went silent, taking its tickets back",
-		"pool", h.Pool, "holder", h.Holder, "leases", h.Leases, "waiters", h.Waiters)
+		"pool", h.Pool, "holder", h.Holder, "leases", h.Leases, "waiters", h.Waiters, "bypassed", h.flights)
 	op := &fsmpb.Op{Kind: &fsmpb.Op_ReclaimHolder{ReclaimHolder: &fsmpb.ReclaimHolder{
-		Pool: h.Pool, Holder: h.Holder, LastActive: int64(h.LastActive),
+		Pool: h.Pool, Holder: h.Holder, LastActive: int64(h.LastActive), NewestFlight: h.newest,
 	}}}
 	for {
 		res, err := w.term.do(ctx, op)

@@ -105,12 +105,12 @@ func TestReclaimNamesWhatItSaw(t *testing.T) {
 	var seen ledger.HolderView
 	s.machine.view(func(l *ledger.Ledger) { seen = l.Holder("h")[0] })
 	seen.LastActive--
-	s.leading().holders.reclaim(t.Context(), seen)
+	s.leading().holders.reclaim(t.Context(), client{HolderView: seen})
 	if leaseOf(s.Replica, "a") == nil {
 		t.Fatal("a holder that was active since was reclaimed")
 	}
 	seen.LastActive++
-	s.leading().holders.reclaim(t.Context(), seen)
+	s.leading().holders.reclaim(t.Context(), client{HolderView: seen})
 	if leaseOf(s.Replica, "a") != nil {
 		t.Error("a silent holder was not reclaimed")
 	}

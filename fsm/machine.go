@@ -12,10 +12,11 @@ import (
 
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
+	"kvgate/sessions"
 	"kvgate/store"
 )
 
-// Machine applies committed log entries to the ledger and keeps its image on disk. raft calls Apply,
+// Machine applies committed log entries to the ledger and the session table and keeps their image on disk. raft calls Apply,
 // Snapshot and Restore from one goroutine; everybody else reads through view.
 type Machine struct {
 	log   *slog.Logger
@@ -23,9 +24,9 @@ type Machine struct {
 	state *store.State
 	trail *store.Journal
 
-	// mu guards ledger: held for writing while a batch changes it, never while the disk is written.
-	mu     sync.RWMutex
-	ledger *ledger.Ledger
+	// mu guards core: held for writing while a batch changes it, never while the disk is written.
+	mu   sync.RWMutex
+	core *core
 
 	// copyEvents gets events of entries from…to from other nodes, in order; nil on a node without any.
 	copyEvents func(from, to uint64, put func(index uint64, events [][]byte) error) error
@@ -37,11 +38,14 @@ type Machine struct {
 
 	// applied is the newest index whose effects are in the ledger and on disk.
 	applied atomic.Uint64
-	// changed gets a token after every batch, for whoever waits for the next deadline.
-	changed chan struct{}
+	// changed gets a token after every batch, for whoever waits for the next deadline, and moved one after
+	// every batch with events of sessions, for the closer.
+	changed, moved chan struct{}
 
 	// reached wakes readers that wait for an index; guarded by mu, nil while nobody waits.
 	reached chan struct{}
+	// told wakes whoever waits for something to happen to a session; guarded by mu, nil while nobody waits.
+	told chan struct{}
 
 	// pending and event are reused between batches, failed is why nothing is applied any more; only raft's
 	// goroutine touches them.
@@ -53,37 +57,17 @@ type Machine struct {
 // newMachine returns a machine over the image on disk, which the caller has checked. halt is called
 // once when an entry cannot be applied; it must not return before the process is on its way out.
 func newMachine(d *disk, newest uint32, log *slog.Logger, halt func(error)) (*Machine, error) {
-	l, err := loadLedger(d.state)
+	c, err := loadCore(d.state)
 	if err != nil {
 		return nil, err
 	}
 	m := &Machine{
-		log: log, halt: halt, state: d.state, trail: d.trail, ledger: l, newest: newest, changed: make(chan struct{}, 1),
+		log: log, halt: halt, state: d.state, trail: d.trail, core: c, newest: newest,
+		changed: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	index, _ := d.state.Applied()
 	m.applied.Store(index)
 	return m, nil
-}
-
-func loadLedger(state *store.State) (*ledger.Ledger, error) {
-	ld := ledger.NewLoader()
-	for _, b := range store.Buckets() {
-		err := state.ForEach(b, func(k, v []byte) error {
-			row, err := decodeRow(b, k, v)
-			if err == nil {
-				ld.Add(row)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	l, err := ld.Finish()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return l, nil
 }
 
 // Apply implements raft.FSM.
@@ -128,19 +112,24 @@ func (m *Machine) applyEntry(entry *raft.Log) (*batchResult, [][]byte, error) {
 	if err := proto.Unmarshal(entry.Data, &b); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	before := len(m.ledger.Events())
-	r, err := applyBatch(m.ledger, &b, m.newest)
+	before := len(m.core.order)
+	r, err := applyBatch(m.core, &b, m.newest)
 	if err != nil {
 		return nil, nil, err
 	}
-	ev, err := m.encodeEvents(m.ledger.Events()[before:], b.WallTime)
+	ev, err := m.encodeEvents(m.core.order[before:], b.WallTime)
 	return r, ev, err
 }
 
-func (m *Machine) encodeEvents(events []ledger.Event, wall int64) ([][]byte, error) {
-	out := make([][]byte, len(events))
-	for i := range events {
-		encodeEvent(&events[i], wall, &m.event)
+// encodeEvents encodes the events of the ledger and the table in the given order.
+func (m *Machine) encodeEvents(order []int, wall int64) ([][]byte, error) {
+	out := make([][]byte, len(order))
+	for i, n := range order {
+		if n >= 0 {
+			encodeEvent(&m.core.ledger.Events()[n], wall, &m.event)
+		} else {
+			encodeSessionEvent(&m.core.table.Events()[-1-n], wall, &m.event)
+		}
 		raw, err := proto.Marshal(&m.event)
 		if err != nil {
 			return nil, err
@@ -171,31 +160,43 @@ func (m *Machine) persist(entries []*raft.Log, events [][][]byte) error {
 	if err := m.state.Apply(last.Index, last.Term, m.pending); err != nil {
 		return err
 	}
-	if first := m.ledger.Meta().JournalFirst; first > m.trail.First() {
+	if first := m.core.ledger.Meta().JournalFirst; first > m.trail.First() {
 		if err := m.trail.TrimBefore(first); err != nil {
 			return err
 		}
 	}
 	m.mu.Lock()
-	m.ledger.Reset()
-	m.arrive(last.Index)
+	moved := len(m.core.table.Events()) > 0
+	m.core.reset()
+	m.arrive(last.Index, moved)
 	m.mu.Unlock()
-	m.notify()
+	m.notify(moved)
 	return nil
 }
 
-// arrive wakes the readers that wait for index; mu is held.
-func (m *Machine) arrive(index uint64) {
+// arrive wakes the readers that wait for index, and those that wait for a session when one moved; mu is held.
+func (m *Machine) arrive(index uint64, moved bool) {
 	m.applied.Store(index)
 	if m.reached != nil {
 		close(m.reached)
 		m.reached = nil
 	}
+	if moved && m.told != nil {
+		close(m.told)
+		m.told = nil
+	}
 }
 
-func (m *Machine) notify() {
+func (m *Machine) notify(moved bool) {
+	wake(m.changed)
+	if moved {
+		wake(m.moved)
+	}
+}
+
+func wake(ch chan struct{}) {
 	select {
-	case m.changed <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
 }
@@ -204,29 +205,33 @@ func (m *Machine) collect() error {
 	clear(m.pending)
 	m.pending = m.pending[:0]
 	var first error
-	m.ledger.Changes(func(c ledger.Change) {
-		row, err := encodeRow(c)
+	add := func(row store.Change, err error) {
 		if err != nil && first == nil {
 			first = err
 		}
 		m.pending = append(m.pending, row)
-	})
+	}
+	m.core.ledger.Changes(func(c ledger.Change) { add(encodeRow(c)) })
+	m.core.table.Changes(func(c sessions.Change) { add(encodeSessionRow(c)) })
 	return first
 }
 
 // view calls fn with the ledger, which fn must not change or keep.
-func (m *Machine) view(fn func(*ledger.Ledger)) {
+func (m *Machine) view(fn func(*ledger.Ledger)) { m.look(func(c *core) { fn(c.ledger) }) }
+
+// look calls fn with the ledger and the table, which fn must not change or keep.
+func (m *Machine) look(fn func(*core)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	fn(m.ledger)
+	fn(m.core)
 }
 
-// due returns the next deadline and whether any lease, waiter or mark has one.
+// due returns the next deadline and whether any lease, waiter, mark, session or pin has one.
 func (m *Machine) due() (now, next ledger.Time, any, pending bool) {
-	m.view(func(l *ledger.Ledger) {
-		now = l.Now()
-		next, any = l.NextDue()
-		pending = l.Pending() > 0
+	m.look(func(c *core) {
+		now = c.ledger.Now()
+		next, any = c.nextDue()
+		pending = c.ledger.Pending()+c.table.Pending() > 0
 	})
 	return now, next, any, pending
 }

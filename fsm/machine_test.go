@@ -17,6 +17,7 @@ import (
 
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
+	"kvgate/sessions"
 	"kvgate/store"
 )
 
@@ -124,12 +125,10 @@ func (r *rig) hash() string {
 // checkImage: the rows on disk are what the ledger exports.
 func (r *rig) checkImage() {
 	want := map[string]string{}
-	r.view(func(l *ledger.Ledger) {
-		l.Export(func(c ledger.Change) {
-			row, err := encodeRow(c)
-			check(r.t, err)
+	r.look(func(c *core) {
+		for _, row := range exportRows(r.t, c) {
 			want[fmt.Sprintf("%v/%x", row.Bucket, row.Key)] = string(row.Value)
-		})
+		}
 	})
 	got := map[string]string{}
 	for _, b := range store.Buckets() {
@@ -182,6 +181,7 @@ func TestMachinesAgree(t *testing.T) {
 func compareRigs(t *rapid.T, a, b *rig) {
 	a.checkImage()
 	b.checkImage()
+	a.look(func(c *core) { checkInStep(t, c) })
 	if x, y := a.hash(), b.hash(); x != y {
 		t.Fatalf("hashes differ: %s and %s", x, y)
 	}
@@ -306,4 +306,37 @@ func TestRestoreWakesReaders(t *testing.T) {
 	})
 	must(t, to.Restore(io.NopCloser(bytes.NewReader(from.snapshot()))))
 	must(t, <-reached)
+}
+
+// checkInStep: the ledger and the table tell the same of every ticket of a session, and a session that is
+// closing has nothing in the queue and is given nothing.
+func checkInStep(t failer, c *core) {
+	t.Helper()
+	for _, pool := range c.ledger.Pools() {
+		if b, _ := c.ledger.Budget(pool); int64(b.Pinned) != c.table.Pinned(pool) {
+			t.Fatalf("pool %q: %d tokens are pinned, the ledger keeps %d out", pool, c.table.Pinned(pool), b.Pinned)
+		}
+		known := map[string]string{}
+		list, _ := c.table.List(pool, sessions.Filter{}, "", 1000)
+		for _, s := range list {
+			for _, x := range s.Tickets {
+				known[x.Ticket] = s.ID
+				v, _ := c.ledger.Ticket(pool, x.Ticket)
+				waits := v.Waiter != nil && v.Waiter.Session == s.ID
+				leased := v.Lease != nil && v.Lease.Session == s.ID
+				if x.Waiting != waits || !x.Waiting && !x.Bypassed != leased {
+					t.Fatalf("ticket %+v of session %+v, the ledger has waiter %+v lease %+v", x, s.SessionRow, v.Waiter, v.Lease)
+				}
+				if x.Waiting && s.State != sessions.Open {
+					t.Fatalf("session %q is %v and waits with %q", s.ID, s.State, x.Ticket)
+				}
+			}
+		}
+		waiters, _ := c.ledger.Waiters(pool, 1, 1000)
+		for _, w := range waiters {
+			if w.Session != "" && known[w.Ticket] != w.Session {
+				t.Fatalf("ticket %q of session %q waits, and no open session knows it", w.Ticket, w.Session)
+			}
+		}
+	}
 }

@@ -78,6 +78,8 @@ type Options struct {
 	// ObserveClose is told of each close_session and abort_request that ended on this node, from the
 	// closer's goroutine: it must not block.
 	ObserveClose func(sessions.Call)
+	// Closer tunes the closes that this node sends while it leads; Observe and Log are set by the replica.
+	Closer sessions.Options
 	// Now reads the clock; only its monotonic part counts. Tests and fault builds set it.
 	Now func() time.Time
 }

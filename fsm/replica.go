@@ -15,6 +15,7 @@ import (
 
 	"kvgate/fsm/peer"
 	"kvgate/ledger"
+	"kvgate/sessions"
 	"kvgate/store"
 )
 
@@ -34,7 +35,9 @@ type Replica struct {
 	guard    *guard
 	watchdog *watchdog
 	duties   []Duty
-	notices  chan bool
+	// closer is nil when the node makes no calls to engines.
+	closer  *sessions.Closer
+	notices chan bool
 	// callBase is random; calls counts from it.
 	callBase uint64
 	calls    atomic.Uint64
@@ -82,6 +85,7 @@ func (r *Replica) open() (err error) {
 	}
 	r.guard = &guard{check: r.opts.CheckDisk, log: r.log}
 	r.guard.look()
+	r.closer = r.newCloser()
 	if r.opts.Duties != nil {
 		r.duties = r.opts.Duties(r)
 	}

@@ -19,7 +19,9 @@ var rowEncoding = proto.MarshalOptions{Deterministic: true}
 
 var metaKey = []byte("meta")
 
-func seqKey(s ledger.Seq) []byte { return binary.BigEndian.AppendUint64(nil, uint64(s)) }
+func seqKey(s ledger.Seq) []byte { return numberKey(uint64(s)) }
+
+func numberKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
 func holderKey(pool, holder string) []byte { return []byte(pool + "\x00" + holder) }
 
@@ -170,11 +172,12 @@ type message[M any] interface {
 	proto.Message
 }
 
-func decoder[M any, P message[M]](convert func(P) ledger.Change) func([]byte) (ledger.Change, error) {
-	return func(value []byte) (ledger.Change, error) {
+func decoder[C, M any, P message[M]](convert func(P) C) func([]byte) (C, error) {
+	return func(value []byte) (C, error) {
 		var m M
 		if err := proto.Unmarshal(value, P(&m)); err != nil {
-			return ledger.Change{}, err
+			var none C
+			return none, err
 		}
 		return convert(P(&m)), nil
 	}

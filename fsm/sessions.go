@@ -2,63 +2,122 @@ package fsm
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"time"
 
+	"kvgate/fsm/fsmpb"
 	"kvgate/sessions"
 )
 
-// errNoSessions is answered until the machine holds the session table.
-var errNoSessions = errors.New("this node does not keep sessions yet")
+// engineTimeout bounds a call to an engine that a caller waits for.
+const engineTimeout = 5 * time.Second
 
 // OpenSession opens a session, or refreshes the one that is open. A streaming session is opened on its
-// engine first; when that fails, nothing is left.
-func (r *Replica) OpenSession(context.Context, sessions.OpenRequest) (sessions.View, error) {
-	return sessions.View{}, errNoSessions
+// engine first; when that fails, nothing is left. Errors: those of sessions.Table.Open and, of the engine,
+// of sessions.Client.OpenSession; ledger.ErrUnknownPool.
+func (r *Replica) OpenSession(ctx context.Context, o sessions.OpenRequest) (sessions.View, error) {
+	if o.Kind == sessions.Streaming {
+		if err := r.openOnEngine(ctx, o); err != nil {
+			return sessions.View{}, err
+		}
+	}
+	return decide[sessions.View](ctx, r, openOp(o))
+}
+
+// openOnEngine makes the call to the engine, unless the session would be refused, is open there already, or
+// the pool tells engines nothing.
+func (r *Replica) openOnEngine(ctx context.Context, o sessions.OpenRequest) error {
+	if err := r.readable(ctx, false); err != nil {
+		return err
+	}
+	var call bool
+	var refusal error
+	r.machine.look(func(c *core) {
+		if refusal = c.check(o.Pool, o.ID); refusal == nil {
+			call, refusal = c.table.CheckOpen(o)
+			call = call && c.rules(o.Pool).Lifecycle
+		}
+	})
+	if refusal != nil || !call {
+		return refusal
+	}
+	if r.opts.Engines == nil {
+		return fmt.Errorf("%w: node %s makes no calls to engines", sessions.ErrUnreachable, r.opts.NodeID)
+	}
+	bounded, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	engine := sessions.EngineURL(o.Engine)
+	if err := r.opts.Engines.OpenSession(bounded, engine, o.ID, o.Idle()); err != nil {
+		return fmt.Errorf("open session %q on engine %s: %w", o.ID, engine, err)
+	}
+	return nil
 }
 
 // TouchSession starts the idle clock of an open session anew.
-func (r *Replica) TouchSession(_ context.Context, _, _ string) (sessions.View, error) {
-	return sessions.View{}, errNoSessions
+func (r *Replica) TouchSession(ctx context.Context, pool, id string) (sessions.View, error) {
+	return decide[sessions.View](ctx, r, &fsmpb.Op{Kind: &fsmpb.Op_TouchSession{TouchSession: &fsmpb.TouchSession{Pool: pool, Id: id}}})
 }
 
 // BindSession records a placement that a router made.
-func (r *Replica) BindSession(context.Context, sessions.BindRequest) (sessions.View, error) {
-	return sessions.View{}, errNoSessions
+func (r *Replica) BindSession(ctx context.Context, b sessions.BindRequest) (sessions.View, error) {
+	return decide[sessions.View](ctx, r, bindOp(b))
 }
 
-// CloseSession begins to close a session and answers at once.
-func (r *Replica) CloseSession(context.Context, sessions.CloseRequest) (sessions.View, error) {
-	return sessions.View{}, errNoSessions
-}
-
-// AwaitClosed blocks until the incarnation seq of a session is closed, and answers how that went. One
-// that is gone is answered as closed.
-func (r *Replica) AwaitClosed(_ context.Context, _, _ string, _ uint64) (sessions.View, error) {
-	return sessions.View{}, errNoSessions
+// CloseSession begins to close a session and answers at once. An id that is not known is answered as closed.
+func (r *Replica) CloseSession(ctx context.Context, c sessions.CloseRequest) (sessions.View, error) {
+	return decide[sessions.View](ctx, r, closeOp(c))
 }
 
 // CloseGroup closes the open sessions of a group and answers how many are closing because of it.
-func (r *Replica) CloseGroup(_ context.Context, _, _ string, _ sessions.Mode) (closing int, err error) {
-	return 0, errNoSessions
+func (r *Replica) CloseGroup(ctx context.Context, pool, group string, mode sessions.Mode) (closing int, err error) {
+	return decide[int](ctx, r, &fsmpb.Op{Kind: &fsmpb.Op_CloseGroup{CloseGroup: &fsmpb.CloseGroup{
+		Pool: pool, Group: group, Mode: uint32(mode),
+	}}})
 }
 
-// PinPrefix reserves tokens for a prefix and, where token ids are given, asks the engine to keep it.
-func (r *Replica) PinPrefix(_ context.Context, _ sessions.PinRequest, _ []int32) (sessions.PinView, error) {
-	return sessions.PinView{}, errNoSessions
+// AwaitClosed blocks until the incarnation seq of a session is closed, and answers how that went. One that is
+// gone is answered as closed.
+func (r *Replica) AwaitClosed(ctx context.Context, pool, id string, seq uint64) (sessions.View, error) {
+	if err := r.readable(ctx, false); err != nil {
+		return sessions.View{}, err
+	}
+	for {
+		v, known, changed := r.machine.session(pool, id)
+		switch {
+		case !known || v.Seq != seq:
+			return sessions.View{SessionRow: sessions.SessionRow{
+				Pool: pool, ID: id, Seq: seq, Kind: sessions.Radix, State: sessions.Closed,
+			}}, nil
+		case v.State > sessions.Closing:
+			return v, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return v, context.Cause(ctx)
+		case <-r.ctx.Done():
+			return v, context.Cause(r.ctx)
+		}
+	}
 }
 
-// UnpinPrefix drops a pin and reports whether there was one.
-func (r *Replica) UnpinPrefix(_ context.Context, _, _ string) (bool, error) {
-	return false, errNoSessions
+// session returns a session, and what is closed when something happened to any session since.
+func (m *Machine) session(pool, id string) (v sessions.View, known bool, changed <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.told == nil {
+		m.told = make(chan struct{})
+	}
+	v, known = m.core.table.Get(pool, id)
+	return v, known, m.told
 }
 
-// Sessions calls fn with the session table, which fn must neither change nor keep, and in which it must
-// not block.
-func (r *Replica) Sessions(_ context.Context, _ bool, _ func(*sessions.Table)) error {
-	return errNoSessions
-}
-
-// OwedStatus answers what the leader knows of what closes owe: attempts and last errors, by session.
-func (r *Replica) OwedStatus(_ context.Context, _ string, _ []string) (map[string][]sessions.OwedStatus, error) {
-	return nil, errNoSessions
+// Sessions calls fn with the session table, which fn must neither change nor keep, and in which it must not
+// block.
+func (r *Replica) Sessions(ctx context.Context, stale bool, fn func(*sessions.Table)) error {
+	if err := r.readable(ctx, stale); err != nil {
+		return err
+	}
+	r.machine.look(func(c *core) { fn(c.table) })
+	return nil
 }

@@ -70,15 +70,15 @@ func (m *Machine) Restore(rc io.ReadCloser) error {
 	if err != nil {
 		return fmt.Errorf("restore snapshot: %w", err)
 	}
-	l, err := loadLedger(m.state)
+	c, err := loadCore(m.state)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
-	m.ledger = l
-	m.arrive(header.Index)
+	m.core = c
+	m.arrive(header.Index, true)
 	m.mu.Unlock()
-	m.notify()
+	m.notify(true)
 	m.log.Info("state restored from a snapshot", "index", header.Index, "ledger_time", time.Duration(header.LedgerTime))
 	return nil
 }

@@ -101,7 +101,7 @@ func (t *term) introduce() error {
 }
 
 func (t *term) work(g *errgroup.Group) {
-	duties := append([]Duty{t.tick, t.holders.run, t.trimJournal, t.promote}, t.replica.duties...)
+	duties := append([]Duty{t.tick, t.holders.run, t.trimJournal, t.promote, t.close}, t.replica.duties...)
 	for _, d := range duties {
 		g.Go(func() error { d(t.ctx); return nil })
 	}

@@ -8,6 +8,7 @@ import (
 
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
+	"kvgate/sessions"
 )
 
 // This file turns results into what travels between nodes, and back.
@@ -21,6 +22,13 @@ var failures = []struct {
 	{"too_many_waiters", ledger.ErrTooManyWaiters},
 	{"unknown_pool", ledger.ErrUnknownPool},
 	{"step_drained", ledger.ErrStepDrained},
+	{"session_closing", sessions.ErrClosing},
+	{"unknown_session", sessions.ErrUnknown},
+	{"unknown_pin", sessions.ErrUnknownPin},
+	{"session_kind", sessions.ErrKind},
+	{"unknown_engine", sessions.ErrUnknownEngine},
+	{"pins_disabled", sessions.ErrPinsDisabled},
+	{"pin_budget_exhausted", sessions.ErrPinBudget},
 	{"leadership_lost", ErrLeadershipLost},
 	{"not_leader", ErrNotLeader},
 	{"no_leader", ErrNoLeader},
@@ -46,6 +54,13 @@ func encodeFailure(err error) *fsmpb.Failure {
 			Code: "invalid", Message: err.Error(), Field: field.Field, Value: fmt.Sprint(field.Value), Allowed: field.Allowed,
 		}
 	}
+	var ofSession *sessions.FieldError
+	if errors.As(err, &ofSession) {
+		return &fsmpb.Failure{
+			Code: "invalid_session", Message: err.Error(), Field: ofSession.Field, Value: fmt.Sprint(ofSession.Value),
+			Allowed: ofSession.Allowed,
+		}
+	}
 	for _, f := range failures {
 		if errors.Is(err, f.err) {
 			return &fsmpb.Failure{Code: f.code, Message: err.Error()}
@@ -69,6 +84,8 @@ func decodeFailure(f *fsmpb.Failure) error {
 		return nil
 	case f.Code == "invalid":
 		return &ledger.FieldError{Field: f.Field, Value: f.Value, Allowed: f.Allowed}
+	case f.Code == "invalid_session":
+		return &sessions.FieldError{Field: f.Field, Value: f.Value, Allowed: f.Allowed}
 	}
 	for _, known := range failures {
 		if known.code == f.Code {
@@ -97,6 +114,12 @@ func encodeResult(r Result) *fsmpb.Result {
 		out.Value = &fsmpb.Result_Settings{Settings: encodeSettings(&v, ledger.SettingNames())}
 	case map[string]float64:
 		out.Value = &fsmpb.Result_Metrics{Metrics: &fsmpb.Metrics{Values: v}}
+	case sessions.View:
+		out.Value = &fsmpb.Result_Session{Session: encodeView(&v)}
+	case sessions.PinView:
+		out.Value = &fsmpb.Result_Pin{Pin: encodePinView(&v)}
+	case int:
+		out.Value = &fsmpb.Result_Count{Count: int64(v)}
 	case string:
 		out.Value = &fsmpb.Result_Text{Text: v}
 	}
@@ -122,6 +145,12 @@ func decodeResult(m *fsmpb.Result) Result {
 		r.Value = decodeSettings(v.Settings)
 	case *fsmpb.Result_Metrics:
 		r.Value = v.Metrics.Values
+	case *fsmpb.Result_Session:
+		r.Value = decodeView(v.Session)
+	case *fsmpb.Result_Pin:
+		r.Value = decodePinView(v.Pin)
+	case *fsmpb.Result_Count:
+		r.Value = int(v.Count)
 	case *fsmpb.Result_Text:
 		r.Value = v.Text
 	}

@@ -35,8 +35,8 @@ func (p *pool) metrics() map[string]float64 {
 	if p.set.Lifecycle {
 		set("session/lifecycle_enabled", 1)
 	}
-	set("session/close", 0)
-	set("session/close_failure", 0)
+	set("session/close", float64(p.Total.Closed-p.Drained.Closed))
+	set("session/close_failure", float64(p.Total.CloseFailures-p.Drained.CloseFailures))
 	return m
 }
 
@@ -66,7 +66,7 @@ func (p *pool) admissionMetrics(set func(string, float64)) {
 func (p *pool) budgetMetrics(set func(string, float64)) {
 	set("budget/ceiling", float64(p.ceiling))
 	set("budget/reserved", float64(p.reserved))
-	set("budget/available_tokens", float64(max(0, p.ceiling-p.reserved)))
+	set("budget/available_tokens", float64(max(0, p.budget()-p.reserved)))
 	if p.ceiling > 0 {
 		set("budget/reserved_utilization", float64(p.reserved)/float64(p.ceiling))
 	}

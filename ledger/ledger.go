@@ -40,12 +40,18 @@ func (l *Ledger) Meta() MetaRow { return l.meta }
 // and says whether more are due. What is due and left over is settled when a call names its ticket.
 // What was decided on the way is told as of t.
 func (l *Ledger) Advance(t Time, limit int) (more bool) {
+	_, more = l.Pass(t, limit)
+	return more
+}
+
+// Pass does as Advance does, and also answers how many items it let go.
+func (l *Ledger) Pass(t Time, limit int) (n int, more bool) {
 	t = max(t, l.meta.Now)
 	told := len(l.decisions)
-	for n := 0; len(l.due) > 0 && l.due[0].at <= t; n++ {
+	for ; len(l.due) > 0 && l.due[0].at <= t; n++ {
 		if limit > 0 && n >= limit {
 			l.setNow(t)
-			return true
+			return n, true
 		}
 		next := l.due[0]
 		l.setNow(max(l.meta.Now, next.at))
@@ -58,8 +64,11 @@ func (l *Ledger) Advance(t Time, limit int) (more bool) {
 		}
 	}
 	l.setNow(t)
-	return false
+	return n, false
 }
+
+// SetNow moves ledger time to t, never backwards, and lets nothing go.
+func (l *Ledger) SetNow(t Time) { l.setNow(max(t, l.meta.Now)) }
 
 func (l *Ledger) setNow(t Time) {
 	if t != l.meta.Now {

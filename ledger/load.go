@@ -10,6 +10,8 @@ type Loader struct {
 	meta  MetaRow
 	pools map[string]*loading
 	names []string
+	// pinned is what SetPinned said.
+	pinned map[string]Tokens
 }
 
 type loading struct {
@@ -23,7 +25,7 @@ type loading struct {
 }
 
 // NewLoader returns an empty loader.
-func NewLoader() *Loader { return &Loader{pools: map[string]*loading{}} }
+func NewLoader() *Loader { return &Loader{pools: map[string]*loading{}, pinned: map[string]Tokens{}} }
 
 func (ld *Loader) pool(name string) *loading {
 	p, ok := ld.pools[name]
@@ -62,6 +64,9 @@ func (ld *Loader) Add(c Change) {
 	}
 }
 
+// SetPinned says what is pinned in a pool, which no row of the ledger holds.
+func (ld *Loader) SetPinned(pool string, tokens Tokens) { ld.pinned[pool] = tokens }
+
 // Finish returns the ledger, or an error when rows contradict each other. No rows at all give a new
 // ledger.
 func (ld *Loader) Finish() (*Ledger, error) {
@@ -89,6 +94,7 @@ func (ld *Loader) build(l *Ledger, name string) error {
 	}
 	p := l.addPool(name, in.row.Settings)
 	p.CapacityRow, p.CountersRow = in.capacity, in.counters
+	p.pinned = ld.pinned[name]
 	p.measure()
 	if p.Snapshot && !p.Degraded {
 		l.arm(&p.stale, p.SnapshotAt.Add(p.set.Staleness))

@@ -11,6 +11,8 @@ type pool struct {
 	ceiling  Tokens
 	pressure float64
 	reserved Tokens
+	// pinned is what pins of prefixes keep out of the ceiling.
+	pinned Tokens
 
 	byTicket map[string]*lease
 	leases   seqList[*lease]
@@ -47,15 +49,18 @@ func (p *pool) blocked(tokens Tokens) WaitReason {
 	switch {
 	case p.pressure >= p.set.PressureThreshold:
 		return PressureGuard
-	case p.reserved+tokens > p.ceiling:
+	case p.reserved+tokens > p.budget():
 		return CapacityExhausted
 	}
 	return WaitUnspecified
 }
 
-// fits reports whether the reservation could ever be granted at the present ceiling.
+// budget is what leases may take in all: the ceiling without what is pinned.
+func (p *pool) budget() Tokens { return p.ceiling - p.pinned }
+
+// fits reports whether the reservation could ever be granted at the present ceiling and pins.
 func (p *pool) fits(tokens Tokens) bool {
-	return tokens <= p.ceiling || p.set.Oversize == OversizeWait
+	return tokens <= p.budget() || p.set.Oversize == OversizeWait
 }
 
 func (p *pool) inScope(m Mode) bool {

@@ -32,7 +32,7 @@ func (l *Ledger) Budget(pool string) (Budget, bool) {
 		return Budget{}, false
 	}
 	b := Budget{
-		Pool: p.name, Ceiling: p.ceiling, Reserved: p.reserved, Epoch: p.Epoch, Degraded: p.Degraded,
+		Pool: p.name, Ceiling: p.ceiling, Pinned: p.pinned, Reserved: p.reserved, Epoch: p.Epoch, Degraded: p.Degraded,
 		DegradedReason: p.DegradedReason, Pressure: p.pressure, PressureThreshold: p.set.PressureThreshold,
 		Admission: p.set.Admission, Waiting: p.waitingCount(), Leases: int64(p.leases.len()),
 	}

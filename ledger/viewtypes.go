@@ -4,8 +4,10 @@ import "time"
 
 // Budget is what a pool has and what is taken.
 type Budget struct {
-	Pool              string
-	Ceiling           Tokens
+	Pool    string
+	Ceiling Tokens
+	// Pinned is kept out of the ceiling by pins of prefixes.
+	Pinned            Tokens
 	Reserved          Tokens
 	Epoch             uint64
 	Degraded          bool
@@ -20,7 +22,7 @@ type Budget struct {
 }
 
 // Available returns the tokens that may still be reserved, never below 0.
-func (b Budget) Available() Tokens { return max(0, b.Ceiling-b.Reserved) }
+func (b Budget) Available() Tokens { return max(0, b.Ceiling-b.Pinned-b.Reserved) }
 
 // LeaseView is one lease as people see it.
 type LeaseView struct {
@@ -94,4 +96,8 @@ type Counters struct {
 	ReportedUsed     Tokens
 	ReportedCached   Tokens
 	Reports          int64
+	// Closed counts closes of sessions that are over, CloseFailures those of them with an engine that never
+	// acknowledged: as NoteCloses said last.
+	Closed        int64
+	CloseFailures int64
 }

@@ -84,6 +84,9 @@ func (m *model) open(id string, kind Kind, idle time.Duration, engine string) bo
 			s.engine = engine
 		}
 	}
+	if kind == Streaming {
+		s.lost = false
+	}
 	s.active = m.now
 	return true
 }

@@ -39,22 +39,51 @@ func (r *OpenRequest) validate() error {
 // Errors: *FieldError, ErrKind, ErrClosing while the id is closing, ErrUnknownEngine when a streaming
 // session names an engine that the pool does not list.
 func (t *Table) Open(r OpenRequest) (View, error) {
-	if err := r.validate(); err != nil {
+	if _, err := t.CheckOpen(r); err != nil {
 		return View{}, err
 	}
 	r.Engine = EngineURL(r.Engine)
 	p := t.at(r.Pool)
-	if r.Kind == Streaming && !p.lists(r.Engine) {
-		return View{}, fmt.Errorf("%w: engine %q, pool %q", ErrUnknownEngine, r.Engine, r.Pool)
-	}
-	old := p.byID[r.ID]
-	switch {
-	case old != nil && old.State == Open:
-		return t.reopen(old, r)
-	case old != nil && old.State == Closing:
-		return View{}, fmt.Errorf("%w: %q", ErrClosing, r.ID)
+	if old := p.byID[r.ID]; old != nil && old.State == Open {
+		return t.reopen(old, r), nil
 	}
 	return t.view(t.create(p, r, "")), nil
+}
+
+// CheckOpen answers the error that Open would, and changes nothing. call says that a streaming session must
+// be opened on its engine first, because it is not open there as far as the table knows.
+func (t *Table) CheckOpen(r OpenRequest) (call bool, err error) {
+	if err := r.validate(); err != nil {
+		return false, err
+	}
+	r.Engine = EngineURL(r.Engine)
+	p := t.pools[r.Pool]
+	if r.Kind == Streaming && (p == nil || !p.lists(r.Engine)) {
+		return false, fmt.Errorf("%w: engine %q, pool %q", ErrUnknownEngine, r.Engine, r.Pool)
+	}
+	old := t.find(r.Pool, r.ID)
+	call = r.Kind == Streaming
+	switch {
+	case old == nil || old.State > Closing:
+		return call, nil
+	case old.State == Closing:
+		return false, fmt.Errorf("%w: %q", ErrClosing, r.ID)
+	case old.Implicit:
+		return call, nil
+	case r.Kind != KindUnspecified && r.Kind != old.Kind:
+		return false, fmt.Errorf("%w: %q is %v, asked for %v", ErrKind, old.ID, old.Kind, r.Kind)
+	case call && r.Engine != old.Engine:
+		return false, fmt.Errorf("%w: %q lives on %q, asked for %q", ErrKind, old.ID, old.Engine, r.Engine)
+	}
+	return call && old.EngineLost, nil
+}
+
+// Idle returns the idle timeout that the session will have; 0 means never.
+func (r *OpenRequest) Idle() time.Duration {
+	if r.Kind == KindUnspecified {
+		return idleTimeout(Radix, r.IdleTimeout)
+	}
+	return idleTimeout(r.Kind, r.IdleTimeout)
 }
 
 // create opens a session whose id is free or closed. because says who opened it when it was not Open.
@@ -99,19 +128,18 @@ func idleTimeout(kind Kind, asked time.Duration) time.Duration {
 	return idleDefault
 }
 
-// reopen answers an Open of a session that is open.
-func (t *Table) reopen(s *session, r OpenRequest) (View, error) {
-	switch {
-	case s.Implicit:
+// reopen answers an Open of a session that is open. A streaming one whose engine was restarted has been
+// opened there again.
+func (t *Table) reopen(s *session, r OpenRequest) View {
+	if s.Implicit {
 		t.adopt(s, r)
-	case r.Kind != KindUnspecified && r.Kind != s.Kind:
-		return View{}, fmt.Errorf("%w: %q is %v, asked for %v", ErrKind, s.ID, s.Kind, r.Kind)
-	case r.Kind == Streaming && r.Engine != s.Engine:
-		return View{}, fmt.Errorf("%w: %q lives on %q, asked for %q", ErrKind, s.ID, s.Engine, r.Engine)
+	}
+	if r.Kind == Streaming {
+		s.EngineLost = false
 	}
 	s.ActiveAt = t.now
 	t.changed(s)
-	return t.view(s), nil
+	return t.view(s)
 }
 
 // adopt makes a session that a ticket or a bind opened what its Open says it is.

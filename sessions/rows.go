@@ -212,7 +212,9 @@ func (t *Table) Reset() {
 
 // Export calls fn for every row of the table, in a fixed order.
 func (t *Table) Export(fn func(Change)) {
-	fn(Change{Meta: &t.meta})
+	if t.meta != (MetaRow{}) { // a table that never gave a number has no row either
+		fn(Change{Meta: &t.meta})
+	}
 	for _, name := range t.names {
 		p := t.pools[name]
 		fn(p.change())

@@ -168,6 +168,29 @@ func (t *Table) Flying(fn func(pool, holder string, n int)) {
 	}
 }
 
+// Newest returns the number of a holder's newest ticket in flight that holds no lease, and when its attempt
+// began; zeros when it has none. It takes time in proportion to those tickets.
+func (t *Table) Newest(pool, holder string) (seq uint64, since Time) {
+	p := t.pools[pool]
+	if p == nil {
+		return 0, 0
+	}
+	for x := range p.holders[holder].all() {
+		seq, since = max(seq, x.Seq), max(since, x.Since)
+	}
+	return seq, since
+}
+
+// Flies returns the pools in which a holder has tickets in flight that hold no lease.
+func (t *Table) Flies(holder string) (pools []string) {
+	for _, name := range t.names {
+		if t.pools[name].holders[holder] != nil {
+			pools = append(pools, name)
+		}
+	}
+	return pools
+}
+
 // addTicket puts a ticket into all lists. Its number is the highest of its session's.
 func (t *Table) addTicket(s *session, row TicketRow) *ticket {
 	x := &ticket{TicketRow: row, s: s, prev: s.last, due: due{seq: row.Seq}}

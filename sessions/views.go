@@ -64,6 +64,15 @@ func (t *Table) Placement(pool, id string) Placement {
 	return out
 }
 
+// PlacementOf returns the placement of the session that a ticket belongs to.
+func (t *Table) PlacementOf(pool, ticket string) Placement {
+	p := t.pools[pool]
+	if p == nil || p.byTicket[ticket] == nil {
+		return Placement{}
+	}
+	return t.Placement(pool, p.byTicket[ticket].s.ID)
+}
+
 // Filter keeps the sessions that match every field that is not zero.
 type Filter struct {
 	State State

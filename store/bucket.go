@@ -21,6 +21,9 @@ const (
 	BucketSessions
 	BucketOwed
 	BucketPins
+	BucketSessionMeta
+	BucketSessionPools
+	BucketSessionTickets
 )
 
 var bucketNames = [...]string{
@@ -35,6 +38,10 @@ var bucketNames = [...]string{
 	BucketSessions: "sessions",
 	BucketOwed:     "owed",
 	BucketPins:     "pins",
+
+	BucketSessionMeta:    "session_meta",
+	BucketSessionPools:   "session_pools",
+	BucketSessionTickets: "session_tickets",
 }
 
 // Buckets lists all buckets in the order of archives and hashes.

@@ -128,9 +128,10 @@ func (s *State) open() error {
 	}
 	if s.info.Format == 0 {
 		s.info = info{Format: fileFormat}
-		if err := createBuckets(db, s.info); err != nil {
-			return errors.Join(err, db.Close())
-		}
+	}
+	// A file of an older release lacks the buckets that came since.
+	if err := createBuckets(db, s.info); err != nil {
+		return errors.Join(err, db.Close())
 	}
 	s.h = newHandle(db)
 	return nil

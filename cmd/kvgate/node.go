@@ -20,6 +20,7 @@ import (
 // node is one running node: the replica and the server of its API.
 type node struct {
 	replica *fsm.Replica
+	engines *sessions.Client
 	url     string
 	log     *slog.Logger
 	cancel  context.CancelFunc
@@ -44,7 +45,8 @@ func startNode(ctx context.Context, cfg ServeConfig, log *slog.Logger) (*node, e
 		return nil, fmt.Errorf("listen for the API: %w", err)
 	}
 	closes := rpc.NewCloseMetrics()
-	replica, err := openReplica(&cfg, keys, secure, listener.Addr(), closes, log)
+	engines := sessions.NewClient(nil, sessions.Keys{Engine: keys.Engine, Admin: keys.EngineAdmin})
+	replica, err := openReplica(&cfg, keys, engines, secure, listener.Addr(), closes, log)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
@@ -55,7 +57,7 @@ func startNode(ctx context.Context, cfg ServeConfig, log *slog.Logger) (*node, e
 	// Close ends serving, after leadership was handed over.
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n := &node{
-		replica: replica, url: secure.baseURL(listener.Addr().String()), log: log, cancel: cancel, served: make(chan error, 1),
+		replica: replica, engines: engines, url: secure.baseURL(listener.Addr().String()), log: log, cancel: cancel, served: make(chan error, 1),
 	}
 	n.closed = sync.OnceValue(n.close)
 	go func() { n.served <- server.Serve(serving, listener) }()
@@ -71,14 +73,13 @@ func serverOptions(replica *fsm.Replica, secure security, closes *rpc.CloseMetri
 	return o
 }
 
-func openReplica(cfg *ServeConfig, keys scrape.Keys, secure security, api net.Addr, closes *rpc.CloseMetrics, log *slog.Logger) (*fsm.Replica, error) {
+func openReplica(cfg *ServeConfig, keys scrape.Keys, engines fsm.Engines, secure security, api net.Addr, closes *rpc.CloseMetrics, log *slog.Logger) (*fsm.Replica, error) {
 	o := fsm.Options{
 		NodeID: cfg.NodeID, DataDir: cfg.DataDir, RaftListen: cfg.RaftListen, RaftAdvertise: cfg.RaftAdvertise,
 		APIAddress: cfg.apiAddress(api), Bootstrap: cfg.Bootstrap, Peers: raftServers(cfg.Peers), Join: cfg.Join,
 		FailOpenAfter: cfg.FailOpenAfter, SnapshotThreshold: cfg.SnapshotThreshold,
-		Engines:      sessions.NewClient(nil, sessions.Keys{Engine: keys.Engine, Admin: keys.EngineAdmin}),
-		ObserveClose: closes.Observe,
-		Version:      buildVersion(), Log: log,
+		Engines: engines, ObserveClose: closes.Observe,
+		Version: buildVersion(), Log: log,
 		Duties: func(r *fsm.Replica) []fsm.Duty {
 			seed := &seeder{replica: r, router: cfg.Router, engines: cfg.Engines, log: log}
 			poller := scrape.NewManager(r, r, scrape.Options{Keys: keys, Logger: log, Known: knownEngines(r)})
@@ -139,5 +140,7 @@ func (n *node) close() error {
 	n.cancel()
 	err := <-n.served
 	n.served <- err
-	return errors.Join(err, n.replica.Close())
+	err = errors.Join(err, n.replica.Close())
+	n.engines.CloseIdleConnections()
+	return err
 }

@@ -114,6 +114,15 @@ type Op struct {
 	//	*Op_NewTerm
 	//	*Op_TrimJournal
 	//	*Op_SetCluster
+	//	*Op_OpenSession
+	//	*Op_TouchSession
+	//	*Op_BindSession
+	//	*Op_CloseSession
+	//	*Op_CloseGroup
+	//	*Op_ReportCloses
+	//	*Op_Pin
+	//	*Op_ReportPin
+	//	*Op_Unpin
 	Kind          isOp_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -282,6 +291,87 @@ func (x *Op) GetSetCluster() *SetCluster {
 	return nil
 }
 
+func (x *Op) GetOpenSession() *OpenSession {
+	if x != nil {
+		if x, ok := x.Kind.(*Op_OpenSession); ok {
+			return x.OpenSession
+		}
+	}
+	return nil
+}
+
+func (x *Op) GetTouchSession() *TouchSession {
+	if x != nil {
+		if x, ok := x.Kind.(*Op_TouchSession); ok {
+			return x.TouchSession
+		}
+	}
+	return nil
+}
+
+func (x *Op) GetBindSession() *BindSession {
+	if x != nil {
+		if x, ok := x.Kind.(*Op_BindSession); ok {
+			return x.BindSession
+		}
+	}
+	return nil
+}
+
+func (x *Op) GetCloseSession() *CloseSession {
+	if x != nil {
+		if x, ok := x.Kind.(*Op_CloseSession); ok {
+			return x.CloseSession
+		}
+	}
+	return nil
+}
+
+func (x *Op) GetCloseGroup() *CloseGroup {
+	if x != nil {
+		if x, ok := x.Kind.(*Op_CloseGroup); ok {
+			return x.CloseGroup
+		}
+	}
+	return nil
+}
+
+func (x *Op) GetReportCloses() *ReportCloses {
+	if x != nil {
+		if x, ok := x.Kind.(*Op_ReportCloses); ok {
+			return x.ReportCloses
+		}
+	}
+	return nil
+}
+
+func (x *Op) GetPin() *Pin {
+	if x != nil {
+		if x, ok := x.Kind.(*Op_Pin); ok {
+			return x.Pin
+		}
+	}
+	return nil
+}
+
+func (x *Op) GetReportPin() *ReportPin {
+	if x != nil {
+		if x, ok := x.Kind.(*Op_ReportPin); ok {
+			return x.ReportPin
+		}
+	}
+	return nil
+}
+
+func (x *Op) GetUnpin() *Unpin {
+	if x != nil {
+		if x, ok := x.Kind.(*Op_Unpin); ok {
+			return x.Unpin
+		}
+	}
+	return nil
+}
+
 type isOp_Kind interface {
 	isOp_Kind()
 }
@@ -342,6 +432,42 @@ type Op_SetCluster struct {
 	SetCluster *SetCluster `protobuf:"bytes,14,opt,name=set_cluster,json=setCluster,proto3,oneof"`
 }
 
+type Op_OpenSession struct {
+	OpenSession *OpenSession `protobuf:"bytes,15,opt,name=open_session,json=openSession,proto3,oneof"`
+}
+
+type Op_TouchSession struct {
+	TouchSession *TouchSession `protobuf:"bytes,16,opt,name=touch_session,json=touchSession,proto3,oneof"`
+}
+
+type Op_BindSession struct {
+	BindSession *BindSession `protobuf:"bytes,17,opt,name=bind_session,json=bindSession,proto3,oneof"`
+}
+
+type Op_CloseSession struct {
+	CloseSession *CloseSession `protobuf:"bytes,18,opt,name=close_session,json=closeSession,proto3,oneof"`
+}
+
+type Op_CloseGroup struct {
+	CloseGroup *CloseGroup `protobuf:"bytes,19,opt,name=close_group,json=closeGroup,proto3,oneof"`
+}
+
+type Op_ReportCloses struct {
+	ReportCloses *ReportCloses `protobuf:"bytes,20,opt,name=report_closes,json=reportCloses,proto3,oneof"`
+}
+
+type Op_Pin struct {
+	Pin *Pin `protobuf:"bytes,21,opt,name=pin,proto3,oneof"`
+}
+
+type Op_ReportPin struct {
+	ReportPin *ReportPin `protobuf:"bytes,22,opt,name=report_pin,json=reportPin,proto3,oneof"`
+}
+
+type Op_Unpin struct {
+	Unpin *Unpin `protobuf:"bytes,23,opt,name=unpin,proto3,oneof"`
+}
+
 func (*Op_Acquire) isOp_Kind() {}
 
 func (*Op_Release) isOp_Kind() {}
@@ -369,6 +495,24 @@ func (*Op_NewTerm) isOp_Kind() {}
 func (*Op_TrimJournal) isOp_Kind() {}
 
 func (*Op_SetCluster) isOp_Kind() {}
+
+func (*Op_OpenSession) isOp_Kind() {}
+
+func (*Op_TouchSession) isOp_Kind() {}
+
+func (*Op_BindSession) isOp_Kind() {}
+
+func (*Op_CloseSession) isOp_Kind() {}
+
+func (*Op_CloseGroup) isOp_Kind() {}
+
+func (*Op_ReportCloses) isOp_Kind() {}
+
+func (*Op_Pin) isOp_Kind() {}
+
+func (*Op_ReportPin) isOp_Kind() {}
+
+func (*Op_Unpin) isOp_Kind() {}
 
 type Acquire struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -943,7 +1087,9 @@ type ReclaimHolder struct {
 	Pool   string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
 	Holder string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
 	// The holder's last replicated activity as the leader saw it; a later one voids the reclaim.
-	LastActive    int64 `protobuf:"varint,3,opt,name=last_active,json=lastActive,proto3" json:"last_active,omitempty"`
+	LastActive int64 `protobuf:"varint,3,opt,name=last_active,json=lastActive,proto3" json:"last_active,omitempty"`
+	// The number of the holder's newest attempt in flight without a lease; a newer one voids the reclaim, too.
+	NewestFlight  uint64 `protobuf:"varint,4,opt,name=newest_flight,json=newestFlight,proto3" json:"newest_flight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -995,6 +1141,13 @@ func (x *ReclaimHolder) GetHolder() string {
 func (x *ReclaimHolder) GetLastActive() int64 {
 	if x != nil {
 		return x.LastActive
+	}
+	return 0
+}
+
+func (x *ReclaimHolder) GetNewestFlight() uint64 {
+	if x != nil {
+		return x.NewestFlight
 	}
 	return 0
 }
@@ -2926,8 +3079,11 @@ type Counters struct {
 	ReportedUsed     int64 `protobuf:"varint,14,opt,name=reported_used,json=reportedUsed,proto3" json:"reported_used,omitempty"`
 	ReportedCached   int64 `protobuf:"varint,15,opt,name=reported_cached,json=reportedCached,proto3" json:"reported_cached,omitempty"`
 	Reports          int64 `protobuf:"varint,16,opt,name=reports,proto3" json:"reports,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Closes of sessions that are over, and those of them that failed.
+	Closed        int64 `protobuf:"varint,17,opt,name=closed,proto3" json:"closed,omitempty"`
+	CloseFailures int64 `protobuf:"varint,18,opt,name=close_failures,json=closeFailures,proto3" json:"close_failures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Counters) Reset() {
@@ -3068,6 +3224,20 @@ func (x *Counters) GetReportedCached() int64 {
 func (x *Counters) GetReports() int64 {
 	if x != nil {
 		return x.Reports
+	}
+	return 0
+}
+
+func (x *Counters) GetClosed() int64 {
+	if x != nil {
+		return x.Closed
+	}
+	return 0
+}
+
+func (x *Counters) GetCloseFailures() int64 {
+	if x != nil {
+		return x.CloseFailures
 	}
 	return 0
 }
@@ -5017,7 +5187,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\vledger_time\x18\x02 \x01(\x03R\n" +
 	"ledgerTime\x12\x1b\n" +
 	"\twall_time\x18\x03 \x01(\x03R\bwallTime\x12\x1b\n" +
-	"\x03ops\x18\x04 \x03(\v2\t.fsmpb.OpR\x03ops\"\xb7\x05\n" +
+	"\x03ops\x18\x04 \x03(\v2\t.fsmpb.OpR\x03ops\"\x8c\t\n" +
 	"\x02Op\x12*\n" +
 	"\aacquire\x18\x01 \x01(\v2\x0e.fsmpb.AcquireH\x00R\aacquire\x12*\n" +
 	"\arelease\x18\x02 \x01(\v2\x0e.fsmpb.ReleaseH\x00R\arelease\x12$\n" +
@@ -5036,7 +5206,19 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\bnew_term\x18\f \x01(\v2\x0e.fsmpb.NewTermH\x00R\anewTerm\x127\n" +
 	"\ftrim_journal\x18\r \x01(\v2\x12.fsmpb.TrimJournalH\x00R\vtrimJournal\x124\n" +
 	"\vset_cluster\x18\x0e \x01(\v2\x11.fsmpb.SetClusterH\x00R\n" +
-	"setClusterB\x06\n" +
+	"setCluster\x127\n" +
+	"\fopen_session\x18\x0f \x01(\v2\x12.fsmpb.OpenSessionH\x00R\vopenSession\x12:\n" +
+	"\rtouch_session\x18\x10 \x01(\v2\x13.fsmpb.TouchSessionH\x00R\ftouchSession\x127\n" +
+	"\fbind_session\x18\x11 \x01(\v2\x12.fsmpb.BindSessionH\x00R\vbindSession\x12:\n" +
+	"\rclose_session\x18\x12 \x01(\v2\x13.fsmpb.CloseSessionH\x00R\fcloseSession\x124\n" +
+	"\vclose_group\x18\x13 \x01(\v2\x11.fsmpb.CloseGroupH\x00R\n" +
+	"closeGroup\x12:\n" +
+	"\rreport_closes\x18\x14 \x01(\v2\x13.fsmpb.ReportClosesH\x00R\freportCloses\x12\x1e\n" +
+	"\x03pin\x18\x15 \x01(\v2\n" +
+	".fsmpb.PinH\x00R\x03pin\x121\n" +
+	"\n" +
+	"report_pin\x18\x16 \x01(\v2\x10.fsmpb.ReportPinH\x00R\treportPin\x12$\n" +
+	"\x05unpin\x18\x17 \x01(\v2\f.fsmpb.UnpinH\x00R\x05unpinB\x06\n" +
 	"\x04kind\"\xaa\x03\n" +
 	"\aAcquire\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
@@ -5087,12 +5269,13 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x18\n" +
-	"\aattempt\x18\x04 \x01(\rR\aattempt\"\\\n" +
+	"\aattempt\x18\x04 \x01(\rR\aattempt\"\x81\x01\n" +
 	"\rReclaimHolder\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1f\n" +
 	"\vlast_active\x18\x03 \x01(\x03R\n" +
-	"lastActive\"\xc8\x01\n" +
+	"lastActive\x12#\n" +
+	"\rnewest_flight\x18\x04 \x01(\x04R\fnewestFlight\"\xc8\x01\n" +
 	"\tReconcile\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x14\n" +
 	"\x05fresh\x18\x02 \x01(\bR\x05fresh\x12\x18\n" +
@@ -5293,7 +5476,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	" \x01(\x01R\flastPressure\x1a9\n" +
 	"\vAnswerEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x83\x04\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xc2\x04\n" +
 	"\bCounters\x12\x14\n" +
 	"\x05admit\x18\x01 \x01(\x03R\x05admit\x12\x12\n" +
 	"\x04wait\x18\x02 \x01(\x03R\x04wait\x12\x1c\n" +
@@ -5312,7 +5495,9 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x11reported_reserved\x18\r \x01(\x03R\x10reportedReserved\x12#\n" +
 	"\rreported_used\x18\x0e \x01(\x03R\freportedUsed\x12'\n" +
 	"\x0freported_cached\x18\x0f \x01(\x03R\x0ereportedCached\x12\x18\n" +
-	"\areports\x18\x10 \x01(\x03R\areports\"\xee\x02\n" +
+	"\areports\x18\x10 \x01(\x03R\areports\x12\x16\n" +
+	"\x06closed\x18\x11 \x01(\x03R\x06closed\x12%\n" +
+	"\x0eclose_failures\x18\x12 \x01(\x03R\rcloseFailures\"\xee\x02\n" +
 	"\bLeaseRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x14\n" +
@@ -5595,31 +5780,40 @@ var file_fsmpb_fsm_proto_depIdxs = []int32{
 	18, // 12: fsmpb.Op.new_term:type_name -> fsmpb.NewTerm
 	19, // 13: fsmpb.Op.trim_journal:type_name -> fsmpb.TrimJournal
 	20, // 14: fsmpb.Op.set_cluster:type_name -> fsmpb.SetCluster
-	4,  // 15: fsmpb.Release.usage:type_name -> fsmpb.Usage
-	6,  // 16: fsmpb.Renew.leases:type_name -> fsmpb.LeaseRef
-	11, // 17: fsmpb.Reconcile.engines:type_name -> fsmpb.Engine
-	13, // 18: fsmpb.UpdateSettings.patch:type_name -> fsmpb.Settings
-	14, // 19: fsmpb.Settings.engine_urls:type_name -> fsmpb.StringList
-	27, // 20: fsmpb.ReportCloses.reports:type_name -> fsmpb.CloseReport
-	13, // 21: fsmpb.PoolRow.settings:type_name -> fsmpb.Settings
-	11, // 22: fsmpb.CapacityRow.engines:type_name -> fsmpb.Engine
-	35, // 23: fsmpb.CountersRow.total:type_name -> fsmpb.Counters
-	35, // 24: fsmpb.CountersRow.drained:type_name -> fsmpb.Counters
-	54, // 25: fsmpb.CountersRow.answer:type_name -> fsmpb.CountersRow.AnswerEntry
-	42, // 26: fsmpb.SessionPoolRow.engines:type_name -> fsmpb.SessionEngine
-	43, // 27: fsmpb.SessionPoolRow.totals:type_name -> fsmpb.SessionTotals
-	45, // 28: fsmpb.SessionRow.binding:type_name -> fsmpb.SessionBinding
-	46, // 29: fsmpb.SessionRow.close:type_name -> fsmpb.SessionClose
-	49, // 30: fsmpb.OwedRow.creditors:type_name -> fsmpb.Creditor
-	52, // 31: fsmpb.Event.arrival:type_name -> fsmpb.Arrival
-	53, // 32: fsmpb.Event.measured:type_name -> fsmpb.Measured
-	13, // 33: fsmpb.Event.settings_before:type_name -> fsmpb.Settings
-	13, // 34: fsmpb.Event.settings_after:type_name -> fsmpb.Settings
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	21, // 15: fsmpb.Op.open_session:type_name -> fsmpb.OpenSession
+	22, // 16: fsmpb.Op.touch_session:type_name -> fsmpb.TouchSession
+	23, // 17: fsmpb.Op.bind_session:type_name -> fsmpb.BindSession
+	24, // 18: fsmpb.Op.close_session:type_name -> fsmpb.CloseSession
+	25, // 19: fsmpb.Op.close_group:type_name -> fsmpb.CloseGroup
+	26, // 20: fsmpb.Op.report_closes:type_name -> fsmpb.ReportCloses
+	28, // 21: fsmpb.Op.pin:type_name -> fsmpb.Pin
+	29, // 22: fsmpb.Op.report_pin:type_name -> fsmpb.ReportPin
+	30, // 23: fsmpb.Op.unpin:type_name -> fsmpb.Unpin
+	4,  // 24: fsmpb.Release.usage:type_name -> fsmpb.Usage
+	6,  // 25: fsmpb.Renew.leases:type_name -> fsmpb.LeaseRef
+	11, // 26: fsmpb.Reconcile.engines:type_name -> fsmpb.Engine
+	13, // 27: fsmpb.UpdateSettings.patch:type_name -> fsmpb.Settings
+	14, // 28: fsmpb.Settings.engine_urls:type_name -> fsmpb.StringList
+	27, // 29: fsmpb.ReportCloses.reports:type_name -> fsmpb.CloseReport
+	13, // 30: fsmpb.PoolRow.settings:type_name -> fsmpb.Settings
+	11, // 31: fsmpb.CapacityRow.engines:type_name -> fsmpb.Engine
+	35, // 32: fsmpb.CountersRow.total:type_name -> fsmpb.Counters
+	35, // 33: fsmpb.CountersRow.drained:type_name -> fsmpb.Counters
+	54, // 34: fsmpb.CountersRow.answer:type_name -> fsmpb.CountersRow.AnswerEntry
+	42, // 35: fsmpb.SessionPoolRow.engines:type_name -> fsmpb.SessionEngine
+	43, // 36: fsmpb.SessionPoolRow.totals:type_name -> fsmpb.SessionTotals
+	45, // 37: fsmpb.SessionRow.binding:type_name -> fsmpb.SessionBinding
+	46, // 38: fsmpb.SessionRow.close:type_name -> fsmpb.SessionClose
+	49, // 39: fsmpb.OwedRow.creditors:type_name -> fsmpb.Creditor
+	52, // 40: fsmpb.Event.arrival:type_name -> fsmpb.Arrival
+	53, // 41: fsmpb.Event.measured:type_name -> fsmpb.Measured
+	13, // 42: fsmpb.Event.settings_before:type_name -> fsmpb.Settings
+	13, // 43: fsmpb.Event.settings_after:type_name -> fsmpb.Settings
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_fsmpb_fsm_proto_init() }
@@ -5642,6 +5836,15 @@ func file_fsmpb_fsm_proto_init() {
 		(*Op_NewTerm)(nil),
 		(*Op_TrimJournal)(nil),
 		(*Op_SetCluster)(nil),
+		(*Op_OpenSession)(nil),
+		(*Op_TouchSession)(nil),
+		(*Op_BindSession)(nil),
+		(*Op_CloseSession)(nil),
+		(*Op_CloseGroup)(nil),
+		(*Op_ReportCloses)(nil),
+		(*Op_Pin)(nil),
+		(*Op_ReportPin)(nil),
+		(*Op_Unpin)(nil),
 	}
 	file_fsmpb_fsm_proto_msgTypes[2].OneofWrappers = []any{}
 	file_fsmpb_fsm_proto_msgTypes[3].OneofWrappers = []any{}
