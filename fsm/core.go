@@ -155,7 +155,8 @@ func (c *core) hear(e *ledger.Event) {
 }
 
 // letThrough tells the table of an attempt that goes on, with a lease or by a bypass. A waiter that left
-// because its session closes goes nowhere.
+// because its session closes goes nowhere. A ticket that holds a lease and is let through once more, because
+// the retry says it is protected, say, is one attempt, with a lease.
 func (c *core) letThrough(e *ledger.Event) {
 	bypassed := e.Kind == ledger.KindBypassed
 	switch {
@@ -167,8 +168,9 @@ func (c *core) letThrough(e *ledger.Event) {
 	}
 	f := sessions.Flight{Ticket: e.Ticket, RID: c.rid(e), Holder: e.Holder, Bypassed: bypassed}
 	if bypassed {
+		v, _ := c.ledger.Ticket(e.Pool, e.Ticket)
 		set, _ := c.ledger.Settings(e.Pool)
-		f.TTL = set.LeaseTTL
+		f.Bypassed, f.TTL = v.Lease == nil || v.Lease.Session != e.Session, set.LeaseTTL
 	}
 	c.table.Started(e.Pool, e.Session, e.Group, f)
 }
