@@ -150,7 +150,7 @@ func (s *Server) routes(options []connect.HandlerOption, calls *callMetrics, reg
 	mux.HandleFunc("GET /healthz", healthz)
 	mux.HandleFunc("GET /readyz", readyz(b.Status))
 	mux.HandleFunc("GET /{$}", statusPage)
-	return mux
+	return roomy(mux)
 }
 
 // largePrefixes lets PinPrefix, and no other call, carry more than maxBodyBytes.
