@@ -48,14 +48,15 @@ func BenchmarkThreeNodes(b *testing.B) {
 // compare prints one row per number of callers; the first side is compared with the second.
 func compare(b *testing.B, sides []side, callers []int) {
 	t := table.NewWriter()
-	t.AppendHeader(table.Row{"callers", "side", "calls/s", "p50", "p99", "ratio", "rounds", "busy %", "steal %"})
+	t.AppendHeader(table.Row{"callers", "side", "calls/s", "server µs/call", "p50", "p99", "ratio", "rounds", "busy %", "steal %"})
 	for _, n := range callers {
 		m := alternate(b, sides, n)
 		ratio := m.median(0).calls / m.median(1).calls
 		for i, s := range sides {
-			row := table.Row{n, s.String(), fmt.Sprintf("%.0f", m.median(i).calls), m.median(i).p50.Round(time.Microsecond), m.median(i).p99.Round(time.Microsecond), "", "", "", ""}
+			r := m.median(i)
+			row := table.Row{n, s.String(), fmt.Sprintf("%.0f", r.calls), fmt.Sprintf("%.0f", float64(r.cost)/1e3), r.p50.Round(time.Microsecond), r.p99.Round(time.Microsecond), "", "", "", ""}
 			if i == 0 {
-				copy(row[5:], table.Row{fmt.Sprintf("%.2f", ratio), m.describe(), fmt.Sprintf("%.0f", 100*m.busy), fmt.Sprintf("%.1f", 100*m.steal)})
+				copy(row[6:], table.Row{fmt.Sprintf("%.2f", ratio), m.describe(), fmt.Sprintf("%.0f", 100*m.busy), fmt.Sprintf("%.1f", 100*m.steal)})
 			}
 			t.AppendRow(row)
 		}
@@ -85,17 +86,24 @@ func alternate(b *testing.B, sides []side, callers int) *measured {
 	for tried := 0; tried < maxRounds && len(m.good[0]) < rounds; tried++ {
 		before, taken := readProcessors(b), make([]round, len(sides))
 		for i, s := range sides {
-			r, err := s.run(b.Context(), callers, roundLength)
-			if err != nil {
-				b.Fatal(err)
-			}
-			taken[i] = r
+			taken[i] = oneRound(b, s, callers)
 		}
 		_, steal := readProcessors(b).since(before)
 		m.add(taken, steal > maxSteal)
 	}
 	m.busy, m.steal = readProcessors(b).since(whole)
 	return m
+}
+
+func oneRound(b *testing.B, s side, callers int) round {
+	began, before := time.Now(), spent(b, s.pids())
+	r, err := s.run(b.Context(), callers, roundLength)
+	if err != nil {
+		b.Fatal(err)
+	}
+	calls := r.calls * time.Since(began).Seconds()
+	r.cost = time.Duration(float64(spent(b, s.pids())-before) / calls)
+	return r
 }
 
 func (m *measured) add(taken []round, noisy bool) {
@@ -130,6 +138,7 @@ func (m *measured) median(side int) round {
 		calls: middle(used, func(r round) float64 { return r.calls }),
 		p50:   middle(used, func(r round) time.Duration { return r.p50 }),
 		p99:   middle(used, func(r round) time.Duration { return r.p99 }),
+		cost:  middle(used, func(r round) time.Duration { return r.cost }),
 	}
 }
 

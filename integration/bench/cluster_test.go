@@ -35,6 +35,7 @@ func startCluster(b *testing.B) *api {
 	engine := startEngine(b)
 	names, addrs, peers := named(b, "")
 	var nodes []*procs.Process
+	var pids []int
 	for i := range members {
 		nodes = append(nodes, procs.Launch(b, procs.Node{ID: names[i], DataDir: b.TempDir(), RaftListen: addrs[i], Args: []string{
 			"--bootstrap-expect", fmt.Sprint(members), "--peers", peers, "--engines", engine,
@@ -42,6 +43,7 @@ func startCluster(b *testing.B) *api {
 	}
 	for _, n := range nodes {
 		procs.WaitReady(b, n.URL())
+		pids = append(pids, n.Pid())
 	}
 	awaitCapacity(b, nodes[0].URL())
 	for _, n := range nodes {
@@ -51,7 +53,7 @@ func startCluster(b *testing.B) *api {
 			b.Fatal(err)
 		}
 		if status.Msg.State == "leader" {
-			return newAPI(b, "kvgate", n.URL())
+			return newAPI(b, "kvgate", n.URL(), pids...)
 		}
 	}
 	b.Fatal("no node leads")
@@ -59,23 +61,29 @@ func startCluster(b *testing.B) *api {
 }
 
 // etcd is a side whose load is a process of its own, see package etcd.
-type etcd struct{ path, addrs string }
+type etcd struct {
+	path, addrs string
+	servers     []int
+}
 
 // startEtcd builds etcd, which takes minutes the first time, and starts three members.
 func startEtcd(b *testing.B) *etcd {
 	path := build(b, "etcd", ".")
 	names, clients, _ := named(b, "")
 	_, peers, cluster := named(b, "http://")
+	var pids []int
 	for i := range members {
-		spawn(b, path, "member", names[i], filepath.Join(b.TempDir(), "etcd"), clients[i], peers[i], cluster)
+		pids = append(pids, spawn(b, path, "member", names[i], filepath.Join(b.TempDir(), "etcd"), clients[i], peers[i], cluster))
 	}
 	for _, addr := range clients {
 		awaitListener(b, addr)
 	}
-	return &etcd{path, strings.Join(clients, ",")}
+	return &etcd{path, strings.Join(clients, ","), pids}
 }
 
 func (e *etcd) String() string { return "etcd" }
+
+func (e *etcd) pids() []int { return e.servers }
 
 func (e *etcd) run(ctx context.Context, callers int, length time.Duration) (round, error) {
 	cmd := exec.CommandContext(ctx, e.path, "load", fmt.Sprint(callers), length.String(), e.addrs)

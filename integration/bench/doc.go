@@ -12,7 +12,9 @@
 //
 // Rounds of both sides alternate, so that a machine whose speed drifts slows both. A round in which the
 // host took more than a twentieth of the processors' time is repeated, within bounds, and the medians of
-// the rounds are compared. Absolute rates do not carry over between machines.
+// the rounds are compared. Absolute rates do not carry over between machines. Busy and steal are shares of
+// the whole of a row; what is not busy was spent waiting for the disk. The servers' processor time per call
+// says on a machine shared with others what the rates cannot.
 //
 // The node's directory is below TMPDIR, which must be on a disk for the flushes to cost what they cost.
 package bench

@@ -20,24 +20,27 @@ import (
 // side is what a benchmark compares: servers, and a load on them.
 type side interface {
 	String() string
+	// pids are the processes of the servers.
+	pids() []int
 	// run has so many callers make pairs for a while.
 	run(ctx context.Context, callers int, length time.Duration) (round, error)
 }
 
 // api is a side that speaks kvgate's API.
 type api struct {
-	name   string
-	client kvgatev1connect.AdmissionServiceClient
+	name    string
+	servers []int
+	client  kvgatev1connect.AdmissionServiceClient
 	// tickets numbers the tickets of all rounds.
 	tickets atomic.Uint64
 }
 
-func newAPI(b *testing.B, name, url string) *api {
+func newAPI(b *testing.B, name, url string, servers ...int) *api {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols, DisableCompression: true}
 	b.Cleanup(transport.CloseIdleConnections)
-	return &api{name: name, client: kvgatev1connect.NewAdmissionServiceClient(
+	return &api{name: name, servers: servers, client: kvgatev1connect.NewAdmissionServiceClient(
 		&http.Client{Transport: transport}, url, connect.WithAcceptCompression("gzip", nil, nil),
 	)}
 }
@@ -47,9 +50,13 @@ type round struct {
 	// calls per second, two to a pair, and quantiles of the time from a pair's first call to its answer.
 	calls    float64
 	p50, p99 time.Duration
+	// cost is the servers' processor time for each call: what a machine shared with others tells best.
+	cost time.Duration
 }
 
 func (s *api) String() string { return s.name }
+
+func (s *api) pids() []int { return s.servers }
 
 // run fails at any answer but the expected one.
 func (s *api) run(ctx context.Context, callers int, length time.Duration) (round, error) {

@@ -36,7 +36,7 @@ func startKvgate(b *testing.B) *api {
 	p := procs.StartNode(b, procs.Node{ID: "n1", DataDir: b.TempDir(), Args: []string{"--bootstrap", "--engines", startEngine(b)}})
 	procs.WaitReady(b, p.URL())
 	awaitCapacity(b, p.URL())
-	return newAPI(b, "kvgate", p.URL())
+	return newAPI(b, "kvgate", p.URL(), p.Pid())
 }
 
 // awaitCapacity waits until the node has heard of the engine: before, every ticket bypasses.
@@ -62,9 +62,9 @@ func hasCapacity(ctx context.Context, url string) (bool, string) {
 func startEcho(b *testing.B) *api {
 	path := build(b, ".", "kvgate/integration/bench/echo")
 	addr := procs.FreeAddr(b)
-	spawn(b, path, addr)
+	pid := spawn(b, path, addr)
 	awaitListener(b, addr)
-	return newAPI(b, "echo", "http://"+addr)
+	return newAPI(b, "echo", "http://"+addr, pid)
 }
 
 // build builds a command of the module in dir and returns its path.
@@ -78,9 +78,9 @@ func build(b *testing.B, dir, command string) string {
 	return path
 }
 
-// spawn starts a process that ends with the benchmark. The kernel kills it when the thread that started
+// spawn starts a process that ends with the benchmark, and returns its id. The kernel kills it when the thread that started
 // it ends, so that thread lives as long [golang/go#27505].
-func spawn(b *testing.B, path string, args ...string) {
+func spawn(b *testing.B, path string, args ...string) (pid int) {
 	cmd := exec.Command(path, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, ended := make(chan error, 1), make(chan struct{})
@@ -101,6 +101,7 @@ func spawn(b *testing.B, path string, args ...string) {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
+	return cmd.Process.Pid
 }
 
 func awaitListener(b *testing.B, addr string) {
