@@ -34,6 +34,9 @@ func (g *batches) ticket() string {
 	return fmt.Sprint("t", rapid.IntRange(0, 5).Draw(g.t, "ticket"))
 }
 
+// callNumber is one of few, so that the same call comes again.
+func (g *batches) callNumber() uint64 { return uint64(rapid.IntRange(0, 2).Draw(g.t, "call")) }
+
 func (g *batches) small(name string) uint64 { return uint64(rapid.IntRange(0, 30).Draw(g.t, name)) }
 
 func (g *batches) op() *fsmpb.Op {
@@ -53,7 +56,7 @@ func (g *batches) acquire() *fsmpb.Op {
 		Holder: rapid.SampledFrom([]string{"", "h0", "h1"}).Draw(t, "holder"), Session: rapid.SampledFrom([]string{"", "s0", "s1", "s1"}).Draw(t, "session"),
 		Group: rapid.SampledFrom([]string{"", "g"}).Draw(t, "group"), RID: rapid.SampledFrom([]string{"", "r"}).Draw(t, "rid"),
 		MaxWait: time.Duration(rapid.IntRange(-1, 30).Draw(t, "max wait")) * time.Second,
-		TTL:     time.Duration(rapid.IntRange(0, 60).Draw(t, "ttl")) * time.Second,
+		TTL:     time.Duration(rapid.IntRange(0, 60).Draw(t, "ttl")) * time.Second, Call: g.callNumber(),
 	})
 }
 
@@ -76,7 +79,7 @@ func (g *batches) renew() *fsmpb.Op {
 }
 
 func (g *batches) cancel() *fsmpb.Op {
-	return &fsmpb.Op{Kind: &fsmpb.Op_Cancel{Cancel: &fsmpb.Cancel{Pool: g.pool(), Ticket: g.ticket()}}}
+	return &fsmpb.Op{Kind: &fsmpb.Op_Cancel{Cancel: &fsmpb.Cancel{Pool: g.pool(), Ticket: g.ticket(), Call: g.callNumber()}}}
 }
 
 func (g *batches) detach() *fsmpb.Op {

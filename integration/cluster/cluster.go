@@ -43,6 +43,10 @@ type Options struct {
 	CommandVersion int
 	// DataDir holds the nodes' directories; default a temporary directory.
 	DataDir string
+	// Names makes the nodes know each other by names that their namespaces resolve; needs Network.
+	Names bool
+	// Certificates, when not nil, secure both ports; needs the loopback interface.
+	Certificates *certificates
 	// Seed of the wire's losses.
 	Seed uint64
 }
@@ -74,6 +78,9 @@ func Start(t testing.TB, o Options) *Cluster {
 	}
 	c := &Cluster{t: t, opts: o}
 	transport := &http.Transport{DialContext: c.dial, MaxIdleConnsPerHost: 64}
+	if o.Certificates != nil {
+		transport.TLSClientConfig = o.Certificates.client()
+	}
 	c.http = &http.Client{Transport: transport}
 	c.makeNodes()
 	t.Cleanup(transport.CloseIdleConnections)
@@ -105,9 +112,10 @@ func (c *Cluster) makeNodes() {
 		} else {
 			n.spec.Listen, n.spec.RaftListen = procs.FreeAddr(c.t), procs.FreeAddr(c.t)
 		}
-		peers = append(peers, n.id+"="+n.spec.RaftListen)
+		peers = append(peers, n.id+"="+n.raftName())
 		c.nodes = append(c.nodes, n)
 	}
+	c.nameNodes()
 	for _, n := range c.nodes {
 		n.init(peers)
 	}
@@ -115,6 +123,29 @@ func (c *Cluster) makeNodes() {
 		c.wire = newWire(c.opts.Seed, c.clients, c.nodes[0].ns, c.nodes[1].ns, c.nodes[2].ns)
 		c.t.Cleanup(c.wire.close)
 	}
+}
+
+// nameNodes tells every namespace the nodes' names.
+func (c *Cluster) nameNodes() {
+	c.t.Helper()
+	if !c.opts.Names {
+		return
+	}
+	hosts := "127.0.0.1 localhost\n"
+	for _, n := range c.nodes {
+		hosts += n.ns.addr + " " + n.name() + "\n"
+	}
+	for _, n := range c.nodes {
+		n.ns.setHosts(c.t, hosts)
+	}
+}
+
+// url is where a node's API is.
+func (c *Cluster) url(addr string) string {
+	if c.opts.Certificates != nil {
+		return "https://" + addr
+	}
+	return "http://" + addr
 }
 
 // startEngines starts two simulated engines where the clients are.
@@ -258,8 +289,7 @@ func (c *Cluster) Heal() {
 	}
 }
 
-func newClients(h *http.Client, addr string) (kvgatev1connect.AdmissionServiceClient, kvgatev1connect.ObserveServiceClient, kvgatev1connect.ClusterServiceClient) {
-	url := "http://" + addr
+func newClients(h *http.Client, url string) (kvgatev1connect.AdmissionServiceClient, kvgatev1connect.ObserveServiceClient, kvgatev1connect.ClusterServiceClient) {
 	return kvgatev1connect.NewAdmissionServiceClient(h, url), kvgatev1connect.NewObserveServiceClient(h, url),
 		kvgatev1connect.NewClusterServiceClient(h, url)
 }

@@ -27,7 +27,9 @@ var netnsCount atomic.Int64
 type namespace struct {
 	name string
 	addr string
-	file *os.File
+	// alternate is the address that move changes to.
+	alternate string
+	file      *os.File
 }
 
 // needNetwork fails the test when this machine cannot do network faults.
@@ -44,10 +46,11 @@ func needNetwork(t testing.TB) {
 	}
 }
 
-// newNamespace makes a namespace with the address addr in 10.77.0.0/24. It is removed at the end of the test.
+// newNamespace makes a namespace with the address addr, in 10.77.0.0/24. It is removed at the end of the test.
 func newNamespace(t testing.TB, addr string) *namespace {
 	t.Helper()
 	ns := &namespace{name: fmt.Sprintf("%s%d-%d", netnsPrefix, os.Getpid(), netnsCount.Add(1)), addr: addr}
+	ns.alternate = strings.Replace(addr, "10.77.0.", "10.77.1.", 1)
 	mustIP(t, "netns", "add", ns.name)
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", ns.name).Run() })
 	var fd int
@@ -58,9 +61,35 @@ func newNamespace(t testing.TB, addr string) *namespace {
 	ns.file = os.NewFile(uintptr(fd), "tun-"+ns.name)
 	t.Cleanup(func() { _ = ns.file.Close() })
 	mustIP(t, "-n", ns.name, "link", "set", "lo", "up")
-	mustIP(t, "-n", ns.name, "addr", "add", addr+"/24", "dev", "kv0")
+	mustIP(t, "-n", ns.name, "addr", "add", addr+"/16", "dev", "kv0")
 	mustIP(t, "-n", ns.name, "link", "set", "kv0", "up")
 	return ns
+}
+
+// move gives the namespace its other address in place of the present one.
+func (ns *namespace) move(t testing.TB) {
+	t.Helper()
+	// In this order: with the first address of a device its others go.
+	mustIP(t, "-n", ns.name, "addr", "del", ns.addr+"/16", "dev", "kv0")
+	mustIP(t, "-n", ns.name, "addr", "add", ns.alternate+"/16", "dev", "kv0")
+	ns.addr, ns.alternate = ns.alternate, ns.addr
+}
+
+// hostsDir is where `ip netns exec` looks for files that a namespace has in place of those in /etc.
+const hostsDir = "/etc/netns"
+
+// setHosts says which names processes in the namespace resolve, also those that run already.
+func (ns *namespace) setHosts(t testing.TB, text string) {
+	t.Helper()
+	dir := filepath.Join(hostsDir, ns.name)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// In place: what processes see is this very file.
+	if err := os.WriteFile(filepath.Join(dir, "hosts"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func mustIP(t testing.TB, args ...string) {
@@ -117,6 +146,7 @@ func sweepNamespaces() {
 		pid, err := strconv.Atoi(number)
 		if ours && err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			_ = exec.Command("ip", "netns", "del", e.Name()).Run()
+			_ = os.RemoveAll(filepath.Join(hostsDir, e.Name()))
 		}
 	}
 }

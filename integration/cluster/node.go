@@ -84,10 +84,40 @@ func faultBinary(t testing.TB) string {
 
 func (n *Node) init(peers []string) {
 	n.control = n.spec.DataDir + ".faults"
-	n.admission, n.observe, n.admin = newClients(n.cluster.http, n.spec.Listen)
+	n.connect()
 	n.spec.Args = append(joinPeers(peers),
 		"--fail-open-after", failOpenAfter.String(), "--snapshot-threshold", fmt.Sprint(n.cluster.opts.SnapshotThreshold))
+	if n.cluster.opts.Names {
+		n.spec.Args = append(n.spec.Args, "--raft-advertise", n.raftName())
+	}
+	if c := n.cluster.opts.Certificates; c != nil {
+		n.spec.Args = append(n.spec.Args, c.flags(n.id)...)
+	}
 	n.setVersion(n.cluster.opts.CommandVersion)
+}
+
+// connect makes the clients of the node's API.
+func (n *Node) connect() {
+	n.admission, n.observe, n.admin = newClients(n.cluster.http, n.cluster.url(n.spec.Listen))
+}
+
+// name is what the node's address resolves from, with Options.Names.
+func (n *Node) name() string { return n.id + ".kvgate.test" }
+
+// raftName is where the other nodes find this one.
+func (n *Node) raftName() string {
+	if n.cluster.opts.Names {
+		return n.name() + ":7071"
+	}
+	return n.spec.RaftListen
+}
+
+// move gives a node that does not run another address.
+func (n *Node) move() {
+	n.cluster.t.Helper()
+	n.ns.move(n.cluster.t)
+	n.spec.Listen, n.spec.RaftListen = n.ns.addr+":7070", n.ns.addr+":7071"
+	n.connect()
 }
 
 // setVersion sets which command version the node pretends to know from its next start; 0 means the build's.
@@ -243,7 +273,7 @@ func (n *Node) ready(ctx context.Context) error {
 
 // get returns the status of an HTTP path.
 func (n *Node) get(ctx context.Context, path string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.spec.Listen+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.cluster.url(n.spec.Listen)+path, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -48,6 +48,7 @@ func newWire(seed uint64, ends ...*namespace) *Wire {
 	}
 	for _, ns := range ends {
 		w.ends[netip.MustParseAddr(ns.addr)] = ns.file
+		w.ends[netip.MustParseAddr(ns.alternate)] = ns.file
 	}
 	for from := range w.ends {
 		for to := range w.ends {
@@ -57,8 +58,8 @@ func newWire(seed uint64, ends ...*namespace) *Wire {
 	for d, line := range w.lines {
 		w.done.Go(func() { w.deliver(w.ends[d.to], line) })
 	}
-	for addr, file := range w.ends {
-		w.done.Go(func() { w.carry(addr, file) })
+	for _, ns := range ends {
+		w.done.Go(func() { w.carry(ns.file) })
 	}
 	return w
 }
@@ -87,7 +88,7 @@ func (w *Wire) Heal() {
 }
 
 // carry reads the packets that one end sends.
-func (w *Wire) carry(from netip.Addr, file *os.File) {
+func (w *Wire) carry(file *os.File) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := file.Read(buf)
@@ -97,6 +98,7 @@ func (w *Wire) carry(from netip.Addr, file *os.File) {
 		if n < 20 || buf[0]>>4 != 4 {
 			continue // no IPv4
 		}
+		from, _ := netip.AddrFromSlice(buf[12:16])
 		to, _ := netip.AddrFromSlice(buf[16:20])
 		w.send(direction{from, to}, buf[:n])
 	}
