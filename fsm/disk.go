@@ -93,7 +93,7 @@ func (d *disk) restoreOne(meta *raft.SnapshotMeta) error {
 	defer rc.Close()
 	_, err = d.state.Replace(rc, func(h *store.Header) error {
 		h.Index, h.Term = meta.Index, meta.Term
-		return nil
+		return noteRestore(d.trail, h)
 	})
 	return err
 }

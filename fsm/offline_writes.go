@@ -3,6 +3,7 @@ package fsm
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"kvgate/ledger"
@@ -49,6 +50,11 @@ func (o *Offline) UpdateSettings(context.Context, string, ledger.Patch) (ledger.
 
 // DeletePool fails.
 func (o *Offline) DeletePool(context.Context, string) (bool, error) { return false, o.refuse() }
+
+// Restore fails.
+func (o *Offline) Restore(context.Context, io.Reader, RestoreOptions) (Restored, error) {
+	return Restored{}, o.refuse()
+}
 
 // AddNode fails.
 func (o *Offline) AddNode(context.Context, string, string) error { return o.refuse() }

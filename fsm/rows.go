@@ -38,7 +38,11 @@ func encodeRow(c ledger.Change) (store.Change, error) {
 		}
 	case c.Pool != nil:
 		out.Bucket, out.Key = store.BucketPools, []byte(c.Name)
-		m = &fsmpb.PoolRow{Name: c.Pool.Name, Settings: encodeSettings(&c.Pool.Settings, ledger.SettingNames())}
+		set := encodeSettings(&c.Pool.Settings, ledger.SettingNames())
+		if !c.Pool.Settings.Quarantine {
+			set.Quarantine = nil // as in rows of releases that do not know it
+		}
+		m = &fsmpb.PoolRow{Name: c.Pool.Name, Settings: set}
 	case c.Capacity != nil:
 		out.Bucket, out.Key = store.BucketCapacity, []byte(c.Name)
 		m = encodeCapacity(c.Capacity)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"time"
 
 	"kvgate/store"
 )
@@ -18,10 +19,15 @@ func (r *Replica) Save(ctx context.Context, w io.Writer) (store.Header, error) {
 			versions[n.ID] = n.Version
 		}
 	}
-	return r.machine.save(&interruptible{ctx, w}, versions)
+	return r.machine.save(&interruptible{ctx, w}, versions, wallClock())
 }
 
-func (m *Machine) save(w io.Writer, versions map[string]string) (store.Header, error) {
+// Save writes an archive of what is read, which turns the data directory of a stopped node into one.
+func (o *Offline) Save(ctx context.Context, w io.Writer) (store.Header, error) {
+	return o.machine.save(&interruptible{ctx, w}, o.Header.NodeVersions, o.Header.WallTime)
+}
+
+func (m *Machine) save(w io.Writer, versions map[string]string, at time.Time) (store.Header, error) {
 	image, err := m.state.Snapshot()
 	if err != nil {
 		return store.Header{}, err
@@ -31,7 +37,7 @@ func (m *Machine) save(w io.Writer, versions map[string]string) (store.Header, e
 	if err != nil {
 		return header, err
 	}
-	header.NodeVersions, header.WallTime = versions, wallClock().UTC()
+	header.NodeVersions, header.WallTime = versions, at.UTC()
 	header.JournalFirst = m.trail.First()
 	out := &held{}
 	aw, err := store.NewArchiveWriter(out, header)

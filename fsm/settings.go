@@ -85,6 +85,7 @@ var settingFields = []settingField{
 	number("closeScope", func(s *ledger.Settings) *ledger.CloseScope { return &s.CloseScope }, func(m *fsmpb.Settings) **uint32 { return &m.CloseScope }),
 	number("journalMaxEvents", func(s *ledger.Settings) *int64 { return &s.JournalMaxEvents }, func(m *fsmpb.Settings) **int64 { return &m.JournalMaxEvents }),
 	number("journalMaxAge", func(s *ledger.Settings) *time.Duration { return &s.JournalMaxAge }, func(m *fsmpb.Settings) **int64 { return &m.JournalMaxAge }),
+	plain("quarantine", func(s *ledger.Settings) *bool { return &s.Quarantine }, func(m *fsmpb.Settings) **bool { return &m.Quarantine }),
 }
 
 // encodeSettings stores the named fields; names that are not settings are skipped.

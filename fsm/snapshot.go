@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -65,7 +66,8 @@ func (m *Machine) Restore(rc io.ReadCloser) error {
 	defer rc.Close()
 	header, err := m.state.Replace(rc, func(h *store.Header) error {
 		m.fill(h.Index)
-		return nil
+		// raft may now forget the entries from which the journal could be made again.
+		return errors.Join(m.trail.Seal(), noteRestore(m.trail, h))
 	})
 	if err != nil {
 		return fmt.Errorf("restore snapshot: %w", err)

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,9 +27,11 @@ type Status struct {
 	ClusterID        string
 	Version          string
 	// Writable is false while writes are refused; Health says why, or "ok".
-	Writable   bool
-	Health     string
-	LedgerTime ledger.Time
+	Writable bool
+	Health   string
+	// Quarantined are the pools whose engines nobody contacts.
+	Quarantined []string
+	LedgerTime  ledger.Time
 	// Ready: there is a leader and this node has applied what it knows to be committed.
 	Ready bool
 }
@@ -65,7 +68,14 @@ func (r *Replica) Status() Status {
 		s.LeaderID, s.LeaderAddress = r.leader()
 		s.Ready = started.AppliedIndex() >= s.CommitIndex && r.follows(s.LeaderID, s.AppliedIndex)
 	}
-	r.machine.view(func(l *ledger.Ledger) { s.ClusterID, s.LedgerTime = l.Meta().ClusterID, l.Now() })
+	r.machine.view(func(l *ledger.Ledger) {
+		s.ClusterID, s.LedgerTime = l.Meta().ClusterID, l.Now()
+		s.Quarantined = quarantined(l)
+	})
+	if len(s.Quarantined) > 0 {
+		s.Health = fmt.Sprintf("in quarantine, nobody contacts the engines of: %s; `kvgate settings set quarantine=false --pool POOL` ends it",
+			strings.Join(s.Quarantined, ", "))
+	}
 	r.addNodes(&s)
 	if err := r.guard.refuses(); err != nil {
 		s.Writable, s.Health = false, err.Error()

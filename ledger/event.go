@@ -28,6 +28,8 @@ const (
 	KindDrained       Kind = "drained"
 	KindLeader        Kind = "leader"
 	KindTrimmed       Kind = "trimmed"
+	// KindRestored: an operator replaced the state. The ledger never emits it.
+	KindRestored Kind = "restored"
 	// KindUsage samples what the engines report, each time it changed and the ceiling did not.
 	KindUsage Kind = "usage"
 )

@@ -42,6 +42,9 @@ type Settings struct {
 	// JournalMaxEvents and JournalMaxAge are read from the default pool and hold for all pools.
 	JournalMaxEvents int64
 	JournalMaxAge    time.Duration
+	// Quarantine keeps everybody from contacting the pool's engines and router: a restored pool may be the
+	// copy of one that lives.
+	Quarantine bool
 }
 
 // DefaultSettings returns the settings of a new pool.

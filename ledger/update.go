@@ -91,6 +91,7 @@ var settingTable = []setting{
 	field("closeScope", func(s *Settings) *CloseScope { return &s.CloseScope }),
 	field("journalMaxEvents", func(s *Settings) *int64 { return &s.JournalMaxEvents }),
 	field("journalMaxAge", func(s *Settings) *time.Duration { return &s.JournalMaxAge }),
+	field("quarantine", func(s *Settings) *bool { return &s.Quarantine }),
 }
 
 // SettingNames returns the API names of all settings, in the order of the documentation.

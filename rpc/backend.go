@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"kvgate/fsm"
@@ -88,6 +89,14 @@ type SessionReader interface {
 	OwedStatus(ctx context.Context, pool string, ids []string) (map[string][]sessions.OwedStatus, error)
 }
 
+// SnapshotBackend saves and restores archives.
+type SnapshotBackend interface {
+	// Save writes an archive of this node's state and journal, while decisions go on.
+	Save(ctx context.Context, w io.Writer) (store.Header, error)
+	// Restore replaces the state of the whole cluster; only the leader does.
+	Restore(ctx context.Context, archive io.Reader, o fsm.RestoreOptions) (fsm.Restored, error)
+}
+
 // Backend is everything that a Server needs. A replica is one.
 type Backend interface {
 	AdmissionBackend
@@ -99,6 +108,7 @@ type Backend interface {
 	SessionBackend
 	PinBackend
 	SessionReader
+	SnapshotBackend
 }
 
 // poolName maps the API's unnamed pool to the ledger's name for it.

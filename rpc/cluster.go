@@ -14,6 +14,7 @@ import (
 type clusterService struct {
 	backend ClusterBackend
 	members MembersBackend
+	archive SnapshotBackend
 }
 
 // GetStatus implements the service. It answers from the local node and never waits for a leader: it

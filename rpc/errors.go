@@ -38,6 +38,9 @@ const (
 	CodeNotTransferred   = "not_transferred"
 	CodeUnauthenticated  = "unauthenticated"
 	CodePermissionDenied = "permission_denied"
+	CodeWrongCluster     = "wrong_cluster"
+	CodeNewerState       = "newer_state"
+	CodeBadArchive       = "bad_archive"
 	CodeReadOnlySnapshot = "read_only_snapshot"
 	CodeSessionClosing   = "session_closing"
 	CodeSessionKind      = "session_kind"
@@ -97,6 +100,9 @@ var faults = []fault{
 	{is: ErrUnauthenticated, code: connect.CodeUnauthenticated, name: CodeUnauthenticated},
 	{is: ErrDenied, code: connect.CodePermissionDenied, name: CodePermissionDenied},
 	{is: fsm.ErrReadOnlySnapshot, code: connect.CodeFailedPrecondition, name: CodeReadOnlySnapshot},
+	{is: fsm.ErrWrongCluster, code: connect.CodeFailedPrecondition, name: CodeWrongCluster},
+	{is: fsm.ErrNewerState, code: connect.CodeFailedPrecondition, name: CodeNewerState},
+	{is: fsm.ErrBadArchive, code: connect.CodeInvalidArgument, name: CodeBadArchive},
 	{is: fsm.ErrLastVoter, code: connect.CodeFailedPrecondition, name: CodeLastVoter},
 	{is: fsm.ErrUnknownNode, code: connect.CodeNotFound, name: CodeUnknownNode},
 	{is: fsm.ErrAddressTaken, code: connect.CodeFailedPrecondition, name: CodeAddressTaken},

@@ -38,6 +38,8 @@ type fakeBackend struct {
 	removeNode     func(ctx context.Context, id string) error
 	transfer       func(ctx context.Context, id string) error
 	view           func(ctx context.Context, stale bool) error
+	save           func(ctx context.Context, w io.Writer) (store.Header, error)
+	restore        func(ctx context.Context, archive io.Reader, o fsm.RestoreOptions) (fsm.Restored, error)
 	ledger         *ledger.Ledger
 	status         fsm.Status
 
@@ -326,4 +328,12 @@ func ask(t *testing.T, l *ledger.Ledger, ticket string, tokens ledger.Tokens) le
 		t.Fatal(err)
 	}
 	return d
+}
+
+func (f *fakeBackend) Save(ctx context.Context, w io.Writer) (store.Header, error) {
+	return f.save(ctx, w)
+}
+
+func (f *fakeBackend) Restore(ctx context.Context, archive io.Reader, o fsm.RestoreOptions) (fsm.Restored, error) {
+	return f.restore(ctx, archive, o)
 }

@@ -68,7 +68,7 @@ var journalKinds = slices.Sorted(slices.Values(append(
 	kindNames(
 		ledger.KindAbandoned, ledger.KindAdmitted, ledger.KindAttached, ledger.KindBypassed, ledger.KindCancelled, ledger.KindCapacity,
 		ledger.KindDegraded, ledger.KindDetached, ledger.KindDrained, ledger.KindEpoch, ledger.KindHolderExpired, ledger.KindLeader,
-		ledger.KindLeaseExpired, ledger.KindPoolDeleted, ledger.KindRecovered, ledger.KindReleased, ledger.KindRenewed, ledger.KindSettings,
+		ledger.KindLeaseExpired, ledger.KindPoolDeleted, ledger.KindRecovered, ledger.KindReleased, ledger.KindRenewed, ledger.KindRestored, ledger.KindSettings,
 		ledger.KindTrimmed, ledger.KindUnclaimed, ledger.KindUsage, ledger.KindWaiting,
 	),
 	kindNames(

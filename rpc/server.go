@@ -140,7 +140,7 @@ func (s *Server) routes(options []connect.HandlerOption, calls *callMetrics, reg
 	mux.Handle(kvgatev1connect.NewSessionServiceHandler(&sessionService{
 		sessions: b, pins: b, reader: b, now: time.Now, stopping: s.stopping,
 	}, slices.Concat(options, []connect.HandlerOption{largePrefixes()})...))
-	mux.Handle(kvgatev1connect.NewClusterServiceHandler(&clusterService{backend: b, members: b}, options...))
+	mux.Handle(kvgatev1connect.NewClusterServiceHandler(&clusterService{backend: b, members: b, archive: b}, options...))
 	limit := connect.WithReadMaxBytes(maxBodyBytes)
 	mux.Handle(grpchealth.NewHandler(newChecker(b.Status), limit))
 	reflector := grpcreflect.NewStaticReflector(append([]string{grpchealth.HealthV1ServiceName}, serviceNames...)...)

@@ -50,6 +50,7 @@ var settingTable = []setting{
 	enum("closeScope", func(m *kvgatev1.Settings) **kvgatev1.CloseScope { return &m.CloseScope }, func(s *ledger.Settings) *ledger.CloseScope { return &s.CloseScope }),
 	plain("journalMaxEvents", func(m *kvgatev1.Settings) **int64 { return &m.JournalMaxEvents }, func(s *ledger.Settings) *int64 { return &s.JournalMaxEvents }),
 	period("journalMaxAge", func(m *kvgatev1.Settings) **durationpb.Duration { return &m.JournalMaxAge }, func(s *ledger.Settings) *time.Duration { return &s.JournalMaxAge }),
+	plain("quarantine", func(m *kvgatev1.Settings) **bool { return &m.Quarantine }, func(s *ledger.Settings) *bool { return &s.Quarantine }),
 }
 
 // plain is a setting whose type is the same on both sides.

@@ -112,7 +112,7 @@ func (m *Manager) Run(ctx context.Context) {
 // follow starts, updates and stops pollers.
 func (m *Manager) follow(ctx context.Context, pools map[string]ledger.Settings) {
 	for pool, s := range pools {
-		if s.RouterURL == "" && len(s.EngineURLs) == 0 {
+		if !polled(s) {
 			continue
 		}
 		if r := m.poller(pool); r != nil {
@@ -122,10 +122,15 @@ func (m *Manager) follow(ctx context.Context, pools map[string]ledger.Settings) 
 		}
 	}
 	for _, r := range m.jobs() {
-		if s, ok := pools[r.pool]; !ok || s.RouterURL == "" && len(s.EngineURLs) == 0 {
+		if s, ok := pools[r.pool]; !ok || !polled(s) {
 			m.stop(r)
 		}
 	}
+}
+
+// polled reports whether a pool has engines to ask, and may ask them.
+func polled(s ledger.Settings) bool {
+	return !s.Quarantine && (s.RouterURL != "" || len(s.EngineURLs) > 0)
 }
 
 func (m *Manager) poller(pool string) *job {

@@ -44,6 +44,16 @@ type Header struct {
 	WallTime      time.Time         `json:"wallTime"`
 	NodeVersions  map[string]string `json:"nodeVersions,omitempty"` // release by node id
 	JournalFirst  uint64            `json:"journalFirst,omitempty"` // index from which the journal is complete
+	Restored      *Restored         `json:"restored,omitempty"`     // only in what an operator's restore hands to raft
+}
+
+// Restored says where a state that an operator restored comes from.
+type Restored struct {
+	ClusterID string    `json:"clusterId"`
+	Index     uint64    `json:"index"`
+	SavedAt   time.Time `json:"savedAt"`
+	At        time.Time `json:"at"`
+	Dropped   int64     `json:"dropped"` // events whose effects were lost
 }
 
 // ReadHeader reads the header of an archive file; what follows it is not looked at.

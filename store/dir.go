@@ -54,6 +54,9 @@ func OpenDir(path, nodeID string) (*Dir, error) {
 	if nodeID == "" {
 		return nil, fmt.Errorf("node id is empty: give the stable name of this node")
 	}
+	if exists(filepath.Join(path, restoringName)) {
+		return nil, fmt.Errorf("%w: %s: run the restore again", ErrUnfinished, path)
+	}
 	if err := os.MkdirAll(filepath.Join(path, journalName), 0o700); err != nil {
 		return nil, fmt.Errorf("create data directory: %w", err)
 	}

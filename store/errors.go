@@ -26,6 +26,10 @@ var (
 	// ErrForeign means that a file is no kvgate archive.
 	ErrForeign = errors.New("not a kvgate archive")
 
+	// ErrNotEmpty means that a data directory is to be made where something is already.
+	ErrNotEmpty = errors.New("directory is not empty")
+	// ErrUnfinished means that a restore into the data directory was cut short.
+	ErrUnfinished = errors.New("a restore into the data directory was cut short")
 	// ErrTrimmed means that the journal was trimmed while it was being saved.
 	ErrTrimmed = errors.New("journal was trimmed meanwhile")
 

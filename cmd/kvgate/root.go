@@ -74,6 +74,7 @@ func commands(m *Main) []*cobra.Command {
 		newStepCommand(m),
 		newNodeCommand(m),
 		newRecoverCommand(m),
+		newSnapshotCommand(m),
 		newCertsCommand(m),
 	}
 }

@@ -142,7 +142,7 @@ func defaultSettings() *kvgatev1.Settings {
 		PollInterval: durationpb.New(d.PollInterval), PollTimeout: durationpb.New(d.PollTimeout),
 		JoinTimeout: durationpb.New(d.JoinTimeout), AbortTimeout: durationpb.New(d.AbortTimeout),
 		CloseDeadline: durationpb.New(d.CloseDeadline), JournalMaxAge: durationpb.New(d.JournalMaxAge),
-		MaxWaiters: &d.MaxWaiters, PinRatio: &d.PinRatio, JournalMaxEvents: &d.JournalMaxEvents, EngineUrls: d.EngineURLs,
+		MaxWaiters: &d.MaxWaiters, PinRatio: &d.PinRatio, JournalMaxEvents: &d.JournalMaxEvents, EngineUrls: d.EngineURLs, Quarantine: &d.Quarantine,
 		Scope: kvgatev1.Scope(d.Scope).Enum(), Oversize: kvgatev1.Oversize(d.Oversize).Enum(),
 		CapacityRoles: kvgatev1.CapacityRoles(d.CapacityRoles).Enum(), CloseScope: kvgatev1.CloseScope(d.CloseScope).Enum(),
 	}

@@ -1483,6 +1483,7 @@ type Settings struct {
 	CloseScope        *uint32                `protobuf:"varint,25,opt,name=close_scope,json=closeScope,proto3,oneof" json:"close_scope,omitempty"`
 	JournalMaxEvents  *int64                 `protobuf:"varint,26,opt,name=journal_max_events,json=journalMaxEvents,proto3,oneof" json:"journal_max_events,omitempty"`
 	JournalMaxAge     *int64                 `protobuf:"varint,27,opt,name=journal_max_age,json=journalMaxAge,proto3,oneof" json:"journal_max_age,omitempty"`
+	Quarantine        *bool                  `protobuf:"varint,28,opt,name=quarantine,proto3,oneof" json:"quarantine,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1704,6 +1705,13 @@ func (x *Settings) GetJournalMaxAge() int64 {
 		return *x.JournalMaxAge
 	}
 	return 0
+}
+
+func (x *Settings) GetQuarantine() bool {
+	if x != nil && x.Quarantine != nil {
+		return *x.Quarantine
+	}
+	return false
 }
 
 type StringList struct {
@@ -5303,7 +5311,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x0eUpdateSettings\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12%\n" +
 	"\x05patch\x18\x02 \x01(\v2\x0f.fsmpb.SettingsR\x05patch\x12\x14\n" +
-	"\x05clear\x18\x03 \x03(\tR\x05clear\"\xcc\v\n" +
+	"\x05clear\x18\x03 \x03(\tR\x05clear\"\x80\f\n" +
 	"\bSettings\x12!\n" +
 	"\tadmission\x18\x01 \x01(\bH\x00R\tadmission\x88\x01\x01\x12!\n" +
 	"\tlifecycle\x18\x02 \x01(\bH\x01R\tlifecycle\x88\x01\x01\x12\x1f\n" +
@@ -5338,7 +5346,10 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\vclose_scope\x18\x19 \x01(\rH\x17R\n" +
 	"closeScope\x88\x01\x01\x121\n" +
 	"\x12journal_max_events\x18\x1a \x01(\x03H\x18R\x10journalMaxEvents\x88\x01\x01\x12+\n" +
-	"\x0fjournal_max_age\x18\x1b \x01(\x03H\x19R\rjournalMaxAge\x88\x01\x01B\f\n" +
+	"\x0fjournal_max_age\x18\x1b \x01(\x03H\x19R\rjournalMaxAge\x88\x01\x01\x12#\n" +
+	"\n" +
+	"quarantine\x18\x1c \x01(\bH\x1aR\n" +
+	"quarantine\x88\x01\x01B\f\n" +
 	"\n" +
 	"_admissionB\f\n" +
 	"\n" +
@@ -5370,7 +5381,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x0f_close_deadlineB\x0e\n" +
 	"\f_close_scopeB\x15\n" +
 	"\x13_journal_max_eventsB\x12\n" +
-	"\x10_journal_max_age\"$\n" +
+	"\x10_journal_max_ageB\r\n" +
+	"\v_quarantine\"$\n" +
 	"\n" +
 	"StringList\x12\x16\n" +
 	"\x06values\x18\x01 \x03(\tR\x06values\" \n" +

@@ -23,6 +23,222 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type SaveSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotRequest) Reset() {
+	*x = SaveSnapshotRequest{}
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotRequest) ProtoMessage() {}
+
+func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{0}
+}
+
+type SaveSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes of the archive.
+	Data          []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotResponse) Reset() {
+	*x = SaveSnapshotResponse{}
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotResponse) ProtoMessage() {}
+
+func (x *SaveSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SaveSnapshotResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type RestoreSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the first message: the id of the cluster whose state is to be replaced.
+	Confirm string `protobuf:"bytes,1,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	// In the first message: replace the state although decisions that are newer than the archive are lost.
+	Force bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
+	// The next bytes of the archive.
+	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreSnapshotRequest) Reset() {
+	*x = RestoreSnapshotRequest{}
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreSnapshotRequest) ProtoMessage() {}
+
+func (x *RestoreSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*RestoreSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RestoreSnapshotRequest) GetConfirm() string {
+	if x != nil {
+		return x.Confirm
+	}
+	return ""
+}
+
+func (x *RestoreSnapshotRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *RestoreSnapshotRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type RestoreSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Log index of the restored state.
+	Index uint64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// Log index that the archive was saved at.
+	ArchiveIndex uint64 `protobuf:"varint,2,opt,name=archive_index,json=archiveIndex,proto3" json:"archive_index,omitempty"`
+	// Events newer than the archive whose effects were dropped.
+	Dropped int64 `protobuf:"varint,3,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	// Pools that are in quarantine because the archive is another cluster's.
+	Quarantined   []string `protobuf:"bytes,4,rep,name=quarantined,proto3" json:"quarantined,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreSnapshotResponse) Reset() {
+	*x = RestoreSnapshotResponse{}
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreSnapshotResponse) ProtoMessage() {}
+
+func (x *RestoreSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*RestoreSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RestoreSnapshotResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *RestoreSnapshotResponse) GetArchiveIndex() uint64 {
+	if x != nil {
+		return x.ArchiveIndex
+	}
+	return 0
+}
+
+func (x *RestoreSnapshotResponse) GetDropped() int64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+func (x *RestoreSnapshotResponse) GetQuarantined() []string {
+	if x != nil {
+		return x.Quarantined
+	}
+	return nil
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -31,7 +247,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[0]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -43,7 +259,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[0]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -56,7 +272,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{0}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 type GetStatusResponse struct {
@@ -84,7 +300,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[1]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -96,7 +312,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[1]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -109,7 +325,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{1}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetStatusResponse) GetNodeId() string {
@@ -221,7 +437,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[2]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -233,7 +449,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[2]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -246,7 +462,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{2}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Node) GetId() string {
@@ -316,7 +532,7 @@ type AddNodeRequest struct {
 
 func (x *AddNodeRequest) Reset() {
 	*x = AddNodeRequest{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[3]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -328,7 +544,7 @@ func (x *AddNodeRequest) String() string {
 func (*AddNodeRequest) ProtoMessage() {}
 
 func (x *AddNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[3]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -341,7 +557,7 @@ func (x *AddNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNodeRequest.ProtoReflect.Descriptor instead.
 func (*AddNodeRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{3}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AddNodeRequest) GetId() string {
@@ -366,7 +582,7 @@ type AddNodeResponse struct {
 
 func (x *AddNodeResponse) Reset() {
 	*x = AddNodeResponse{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[4]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +594,7 @@ func (x *AddNodeResponse) String() string {
 func (*AddNodeResponse) ProtoMessage() {}
 
 func (x *AddNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[4]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +607,7 @@ func (x *AddNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddNodeResponse.ProtoReflect.Descriptor instead.
 func (*AddNodeResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{4}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 type RemoveNodeRequest struct {
@@ -403,7 +619,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[5]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +631,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[5]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +644,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{5}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RemoveNodeRequest) GetId() string {
@@ -446,7 +662,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[6]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +674,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[6]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +687,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{6}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 type TransferLeadershipRequest struct {
@@ -484,7 +700,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[7]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +712,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[7]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +725,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{7}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TransferLeadershipRequest) GetNodeId() string {
@@ -529,7 +745,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[8]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +757,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[8]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +770,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TransferLeadershipResponse) GetLeaderId() string {
@@ -573,7 +789,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[9]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +801,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[9]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +814,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetSettingsRequest) GetPool() string {
@@ -618,7 +834,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[10]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +846,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[10]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +859,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetSettingsResponse) GetPool() string {
@@ -672,7 +888,7 @@ type UpdateSettingsRequest struct {
 
 func (x *UpdateSettingsRequest) Reset() {
 	*x = UpdateSettingsRequest{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[11]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +900,7 @@ func (x *UpdateSettingsRequest) String() string {
 func (*UpdateSettingsRequest) ProtoMessage() {}
 
 func (x *UpdateSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[11]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +913,7 @@ func (x *UpdateSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSettingsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateSettingsRequest) GetPool() string {
@@ -731,7 +947,7 @@ type UpdateSettingsResponse struct {
 
 func (x *UpdateSettingsResponse) Reset() {
 	*x = UpdateSettingsResponse{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[12]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +959,7 @@ func (x *UpdateSettingsResponse) String() string {
 func (*UpdateSettingsResponse) ProtoMessage() {}
 
 func (x *UpdateSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[12]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +972,7 @@ func (x *UpdateSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSettingsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *UpdateSettingsResponse) GetPool() string {
@@ -782,7 +998,7 @@ type DeletePoolRequest struct {
 
 func (x *DeletePoolRequest) Reset() {
 	*x = DeletePoolRequest{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[13]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +1010,7 @@ func (x *DeletePoolRequest) String() string {
 func (*DeletePoolRequest) ProtoMessage() {}
 
 func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[13]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +1023,7 @@ func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeletePoolRequest) GetPool() string {
@@ -827,7 +1043,7 @@ type DeletePoolResponse struct {
 
 func (x *DeletePoolResponse) Reset() {
 	*x = DeletePoolResponse{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[14]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +1055,7 @@ func (x *DeletePoolResponse) String() string {
 func (*DeletePoolResponse) ProtoMessage() {}
 
 func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[14]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +1068,7 @@ func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeletePoolResponse) GetDeleted() bool {
@@ -898,13 +1114,15 @@ type Settings struct {
 	// Journal retention; kept on the default pool, for all pools.
 	JournalMaxEvents *int64               `protobuf:"varint,26,opt,name=journal_max_events,json=journalMaxEvents,proto3,oneof" json:"journal_max_events,omitempty"`
 	JournalMaxAge    *durationpb.Duration `protobuf:"bytes,27,opt,name=journal_max_age,json=journalMaxAge,proto3" json:"journal_max_age,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// True: nobody contacts the engines and the router of the pool. A restored pool is in quarantine.
+	Quarantine    *bool `protobuf:"varint,28,opt,name=quarantine,proto3,oneof" json:"quarantine,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[15]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +1134,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_cluster_proto_msgTypes[15]
+	mi := &file_kvgate_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +1147,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_kvgate_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Settings) GetAdmission() bool {
@@ -1121,11 +1339,30 @@ func (x *Settings) GetJournalMaxAge() *durationpb.Duration {
 	return nil
 }
 
+func (x *Settings) GetQuarantine() bool {
+	if x != nil && x.Quarantine != nil {
+		return *x.Quarantine
+	}
+	return false
+}
+
 var File_kvgate_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_kvgate_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17kvgate/v1/cluster.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kvgate/v1/types.proto\"\x12\n" +
+	"\x17kvgate/v1/cluster.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kvgate/v1/types.proto\"\x15\n" +
+	"\x13SaveSnapshotRequest\"*\n" +
+	"\x14SaveSnapshotResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"p\n" +
+	"\x16RestoreSnapshotRequest\x12,\n" +
+	"\aconfirm\x18\x01 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\aconfirm\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\x90\x01\n" +
+	"\x17RestoreSnapshotResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12#\n" +
+	"\rarchive_index\x18\x02 \x01(\x04R\farchiveIndex\x12\x18\n" +
+	"\adropped\x18\x03 \x01(\x03R\adropped\x12 \n" +
+	"\vquarantined\x18\x04 \x03(\tR\vquarantined\"\x12\n" +
 	"\x10GetStatusRequest\"\x9d\x03\n" +
 	"\x11GetStatusResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
@@ -1181,7 +1418,7 @@ const file_kvgate_v1_cluster_proto_rawDesc = "" +
 	"\x11DeletePoolRequest\x12(\n" +
 	"\x04pool\x18\x01 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x022\b^\\P{C}*$R\x04pool\".\n" +
 	"\x12DeletePoolResponse\x12\x18\n" +
-	"\adeleted\x18\x01 \x01(\bR\adeleted\"\xd7\f\n" +
+	"\adeleted\x18\x01 \x01(\bR\adeleted\"\x8b\r\n" +
 	"\bSettings\x12!\n" +
 	"\tadmission\x18\x01 \x01(\bH\x00R\tadmission\x88\x01\x01\x12!\n" +
 	"\tlifecycle\x18\x02 \x01(\bH\x01R\tlifecycle\x88\x01\x01\x12\x1f\n" +
@@ -1216,7 +1453,10 @@ const file_kvgate_v1_cluster_proto_rawDesc = "" +
 	"\vclose_scope\x18\x19 \x01(\x0e2\x15.kvgate.v1.CloseScopeH\fR\n" +
 	"closeScope\x88\x01\x01\x121\n" +
 	"\x12journal_max_events\x18\x1a \x01(\x03H\rR\x10journalMaxEvents\x88\x01\x01\x12A\n" +
-	"\x0fjournal_max_age\x18\x1b \x01(\v2\x19.google.protobuf.DurationR\rjournalMaxAgeB\f\n" +
+	"\x0fjournal_max_age\x18\x1b \x01(\v2\x19.google.protobuf.DurationR\rjournalMaxAge\x12#\n" +
+	"\n" +
+	"quarantine\x18\x1c \x01(\bH\x0eR\n" +
+	"quarantine\x88\x01\x01B\f\n" +
 	"\n" +
 	"_admissionB\f\n" +
 	"\n" +
@@ -1233,7 +1473,8 @@ const file_kvgate_v1_cluster_proto_rawDesc = "" +
 	"\t_model_idB\x11\n" +
 	"\x0f_capacity_rolesB\x0e\n" +
 	"\f_close_scopeB\x15\n" +
-	"\x13_journal_max_events2\xb8\x04\n" +
+	"\x13_journal_max_eventsB\r\n" +
+	"\v_quarantine2\xe7\x05\n" +
 	"\x0eClusterService\x12F\n" +
 	"\tGetStatus\x12\x1b.kvgate.v1.GetStatusRequest\x1a\x1c.kvgate.v1.GetStatusResponse\x12@\n" +
 	"\aAddNode\x12\x19.kvgate.v1.AddNodeRequest\x1a\x1a.kvgate.v1.AddNodeResponse\x12I\n" +
@@ -1243,7 +1484,9 @@ const file_kvgate_v1_cluster_proto_rawDesc = "" +
 	"\vGetSettings\x12\x1d.kvgate.v1.GetSettingsRequest\x1a\x1e.kvgate.v1.GetSettingsResponse\x12U\n" +
 	"\x0eUpdateSettings\x12 .kvgate.v1.UpdateSettingsRequest\x1a!.kvgate.v1.UpdateSettingsResponse\x12I\n" +
 	"\n" +
-	"DeletePool\x12\x1c.kvgate.v1.DeletePoolRequest\x1a\x1d.kvgate.v1.DeletePoolResponseB\x1fZ\x1dkvgate/rpc/kvgate/v1;kvgatev1b\x06proto3"
+	"DeletePool\x12\x1c.kvgate.v1.DeletePoolRequest\x1a\x1d.kvgate.v1.DeletePoolResponse\x12Q\n" +
+	"\fSaveSnapshot\x12\x1e.kvgate.v1.SaveSnapshotRequest\x1a\x1f.kvgate.v1.SaveSnapshotResponse0\x01\x12Z\n" +
+	"\x0fRestoreSnapshot\x12!.kvgate.v1.RestoreSnapshotRequest\x1a\".kvgate.v1.RestoreSnapshotResponse(\x01B\x1fZ\x1dkvgate/rpc/kvgate/v1;kvgatev1b\x06proto3"
 
 var (
 	file_kvgate_v1_cluster_proto_rawDescOnce sync.Once
@@ -1257,67 +1500,75 @@ func file_kvgate_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_kvgate_v1_cluster_proto_rawDescData
 }
 
-var file_kvgate_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_kvgate_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_kvgate_v1_cluster_proto_goTypes = []any{
-	(*GetStatusRequest)(nil),           // 0: kvgate.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),          // 1: kvgate.v1.GetStatusResponse
-	(*Node)(nil),                       // 2: kvgate.v1.Node
-	(*AddNodeRequest)(nil),             // 3: kvgate.v1.AddNodeRequest
-	(*AddNodeResponse)(nil),            // 4: kvgate.v1.AddNodeResponse
-	(*RemoveNodeRequest)(nil),          // 5: kvgate.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),         // 6: kvgate.v1.RemoveNodeResponse
-	(*TransferLeadershipRequest)(nil),  // 7: kvgate.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 8: kvgate.v1.TransferLeadershipResponse
-	(*GetSettingsRequest)(nil),         // 9: kvgate.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil),        // 10: kvgate.v1.GetSettingsResponse
-	(*UpdateSettingsRequest)(nil),      // 11: kvgate.v1.UpdateSettingsRequest
-	(*UpdateSettingsResponse)(nil),     // 12: kvgate.v1.UpdateSettingsResponse
-	(*DeletePoolRequest)(nil),          // 13: kvgate.v1.DeletePoolRequest
-	(*DeletePoolResponse)(nil),         // 14: kvgate.v1.DeletePoolResponse
-	(*Settings)(nil),                   // 15: kvgate.v1.Settings
-	(*durationpb.Duration)(nil),        // 16: google.protobuf.Duration
-	(Scope)(0),                         // 17: kvgate.v1.Scope
-	(Oversize)(0),                      // 18: kvgate.v1.Oversize
-	(CapacityRoles)(0),                 // 19: kvgate.v1.CapacityRoles
-	(CloseScope)(0),                    // 20: kvgate.v1.CloseScope
+	(*SaveSnapshotRequest)(nil),        // 0: kvgate.v1.SaveSnapshotRequest
+	(*SaveSnapshotResponse)(nil),       // 1: kvgate.v1.SaveSnapshotResponse
+	(*RestoreSnapshotRequest)(nil),     // 2: kvgate.v1.RestoreSnapshotRequest
+	(*RestoreSnapshotResponse)(nil),    // 3: kvgate.v1.RestoreSnapshotResponse
+	(*GetStatusRequest)(nil),           // 4: kvgate.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 5: kvgate.v1.GetStatusResponse
+	(*Node)(nil),                       // 6: kvgate.v1.Node
+	(*AddNodeRequest)(nil),             // 7: kvgate.v1.AddNodeRequest
+	(*AddNodeResponse)(nil),            // 8: kvgate.v1.AddNodeResponse
+	(*RemoveNodeRequest)(nil),          // 9: kvgate.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),         // 10: kvgate.v1.RemoveNodeResponse
+	(*TransferLeadershipRequest)(nil),  // 11: kvgate.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 12: kvgate.v1.TransferLeadershipResponse
+	(*GetSettingsRequest)(nil),         // 13: kvgate.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil),        // 14: kvgate.v1.GetSettingsResponse
+	(*UpdateSettingsRequest)(nil),      // 15: kvgate.v1.UpdateSettingsRequest
+	(*UpdateSettingsResponse)(nil),     // 16: kvgate.v1.UpdateSettingsResponse
+	(*DeletePoolRequest)(nil),          // 17: kvgate.v1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),         // 18: kvgate.v1.DeletePoolResponse
+	(*Settings)(nil),                   // 19: kvgate.v1.Settings
+	(*durationpb.Duration)(nil),        // 20: google.protobuf.Duration
+	(Scope)(0),                         // 21: kvgate.v1.Scope
+	(Oversize)(0),                      // 22: kvgate.v1.Oversize
+	(CapacityRoles)(0),                 // 23: kvgate.v1.CapacityRoles
+	(CloseScope)(0),                    // 24: kvgate.v1.CloseScope
 }
 var file_kvgate_v1_cluster_proto_depIdxs = []int32{
-	2,  // 0: kvgate.v1.GetStatusResponse.nodes:type_name -> kvgate.v1.Node
-	15, // 1: kvgate.v1.GetSettingsResponse.settings:type_name -> kvgate.v1.Settings
-	15, // 2: kvgate.v1.UpdateSettingsRequest.settings:type_name -> kvgate.v1.Settings
-	15, // 3: kvgate.v1.UpdateSettingsResponse.settings:type_name -> kvgate.v1.Settings
-	16, // 4: kvgate.v1.Settings.max_wait:type_name -> google.protobuf.Duration
-	17, // 5: kvgate.v1.Settings.scope:type_name -> kvgate.v1.Scope
-	16, // 6: kvgate.v1.Settings.lease_ttl:type_name -> google.protobuf.Duration
-	16, // 7: kvgate.v1.Settings.max_ttl:type_name -> google.protobuf.Duration
-	16, // 8: kvgate.v1.Settings.holder_ttl:type_name -> google.protobuf.Duration
-	16, // 9: kvgate.v1.Settings.detach_grace:type_name -> google.protobuf.Duration
-	16, // 10: kvgate.v1.Settings.staleness:type_name -> google.protobuf.Duration
-	18, // 11: kvgate.v1.Settings.oversize:type_name -> kvgate.v1.Oversize
-	16, // 12: kvgate.v1.Settings.poll_interval:type_name -> google.protobuf.Duration
-	16, // 13: kvgate.v1.Settings.poll_timeout:type_name -> google.protobuf.Duration
-	19, // 14: kvgate.v1.Settings.capacity_roles:type_name -> kvgate.v1.CapacityRoles
-	16, // 15: kvgate.v1.Settings.join_timeout:type_name -> google.protobuf.Duration
-	16, // 16: kvgate.v1.Settings.abort_timeout:type_name -> google.protobuf.Duration
-	16, // 17: kvgate.v1.Settings.close_deadline:type_name -> google.protobuf.Duration
-	20, // 18: kvgate.v1.Settings.close_scope:type_name -> kvgate.v1.CloseScope
-	16, // 19: kvgate.v1.Settings.journal_max_age:type_name -> google.protobuf.Duration
-	0,  // 20: kvgate.v1.ClusterService.GetStatus:input_type -> kvgate.v1.GetStatusRequest
-	3,  // 21: kvgate.v1.ClusterService.AddNode:input_type -> kvgate.v1.AddNodeRequest
-	5,  // 22: kvgate.v1.ClusterService.RemoveNode:input_type -> kvgate.v1.RemoveNodeRequest
-	7,  // 23: kvgate.v1.ClusterService.TransferLeadership:input_type -> kvgate.v1.TransferLeadershipRequest
-	9,  // 24: kvgate.v1.ClusterService.GetSettings:input_type -> kvgate.v1.GetSettingsRequest
-	11, // 25: kvgate.v1.ClusterService.UpdateSettings:input_type -> kvgate.v1.UpdateSettingsRequest
-	13, // 26: kvgate.v1.ClusterService.DeletePool:input_type -> kvgate.v1.DeletePoolRequest
-	1,  // 27: kvgate.v1.ClusterService.GetStatus:output_type -> kvgate.v1.GetStatusResponse
-	4,  // 28: kvgate.v1.ClusterService.AddNode:output_type -> kvgate.v1.AddNodeResponse
-	6,  // 29: kvgate.v1.ClusterService.RemoveNode:output_type -> kvgate.v1.RemoveNodeResponse
-	8,  // 30: kvgate.v1.ClusterService.TransferLeadership:output_type -> kvgate.v1.TransferLeadershipResponse
-	10, // 31: kvgate.v1.ClusterService.GetSettings:output_type -> kvgate.v1.GetSettingsResponse
-	12, // 32: kvgate.v1.ClusterService.UpdateSettings:output_type -> kvgate.v1.UpdateSettingsResponse
-	14, // 33: kvgate.v1.ClusterService.DeletePool:output_type -> kvgate.v1.DeletePoolResponse
-	27, // [27:34] is the sub-list for method output_type
-	20, // [20:27] is the sub-list for method input_type
+	6,  // 0: kvgate.v1.GetStatusResponse.nodes:type_name -> kvgate.v1.Node
+	19, // 1: kvgate.v1.GetSettingsResponse.settings:type_name -> kvgate.v1.Settings
+	19, // 2: kvgate.v1.UpdateSettingsRequest.settings:type_name -> kvgate.v1.Settings
+	19, // 3: kvgate.v1.UpdateSettingsResponse.settings:type_name -> kvgate.v1.Settings
+	20, // 4: kvgate.v1.Settings.max_wait:type_name -> google.protobuf.Duration
+	21, // 5: kvgate.v1.Settings.scope:type_name -> kvgate.v1.Scope
+	20, // 6: kvgate.v1.Settings.lease_ttl:type_name -> google.protobuf.Duration
+	20, // 7: kvgate.v1.Settings.max_ttl:type_name -> google.protobuf.Duration
+	20, // 8: kvgate.v1.Settings.holder_ttl:type_name -> google.protobuf.Duration
+	20, // 9: kvgate.v1.Settings.detach_grace:type_name -> google.protobuf.Duration
+	20, // 10: kvgate.v1.Settings.staleness:type_name -> google.protobuf.Duration
+	22, // 11: kvgate.v1.Settings.oversize:type_name -> kvgate.v1.Oversize
+	20, // 12: kvgate.v1.Settings.poll_interval:type_name -> google.protobuf.Duration
+	20, // 13: kvgate.v1.Settings.poll_timeout:type_name -> google.protobuf.Duration
+	23, // 14: kvgate.v1.Settings.capacity_roles:type_name -> kvgate.v1.CapacityRoles
+	20, // 15: kvgate.v1.Settings.join_timeout:type_name -> google.protobuf.Duration
+	20, // 16: kvgate.v1.Settings.abort_timeout:type_name -> google.protobuf.Duration
+	20, // 17: kvgate.v1.Settings.close_deadline:type_name -> google.protobuf.Duration
+	24, // 18: kvgate.v1.Settings.close_scope:type_name -> kvgate.v1.CloseScope
+	20, // 19: kvgate.v1.Settings.journal_max_age:type_name -> google.protobuf.Duration
+	4,  // 20: kvgate.v1.ClusterService.GetStatus:input_type -> kvgate.v1.GetStatusRequest
+	7,  // 21: kvgate.v1.ClusterService.AddNode:input_type -> kvgate.v1.AddNodeRequest
+	9,  // 22: kvgate.v1.ClusterService.RemoveNode:input_type -> kvgate.v1.RemoveNodeRequest
+	11, // 23: kvgate.v1.ClusterService.TransferLeadership:input_type -> kvgate.v1.TransferLeadershipRequest
+	13, // 24: kvgate.v1.ClusterService.GetSettings:input_type -> kvgate.v1.GetSettingsRequest
+	15, // 25: kvgate.v1.ClusterService.UpdateSettings:input_type -> kvgate.v1.UpdateSettingsRequest
+	17, // 26: kvgate.v1.ClusterService.DeletePool:input_type -> kvgate.v1.DeletePoolRequest
+	0,  // 27: kvgate.v1.ClusterService.SaveSnapshot:input_type -> kvgate.v1.SaveSnapshotRequest
+	2,  // 28: kvgate.v1.ClusterService.RestoreSnapshot:input_type -> kvgate.v1.RestoreSnapshotRequest
+	5,  // 29: kvgate.v1.ClusterService.GetStatus:output_type -> kvgate.v1.GetStatusResponse
+	8,  // 30: kvgate.v1.ClusterService.AddNode:output_type -> kvgate.v1.AddNodeResponse
+	10, // 31: kvgate.v1.ClusterService.RemoveNode:output_type -> kvgate.v1.RemoveNodeResponse
+	12, // 32: kvgate.v1.ClusterService.TransferLeadership:output_type -> kvgate.v1.TransferLeadershipResponse
+	14, // 33: kvgate.v1.ClusterService.GetSettings:output_type -> kvgate.v1.GetSettingsResponse
+	16, // 34: kvgate.v1.ClusterService.UpdateSettings:output_type -> kvgate.v1.UpdateSettingsResponse
+	18, // 35: kvgate.v1.ClusterService.DeletePool:output_type -> kvgate.v1.DeletePoolResponse
+	1,  // 36: kvgate.v1.ClusterService.SaveSnapshot:output_type -> kvgate.v1.SaveSnapshotResponse
+	3,  // 37: kvgate.v1.ClusterService.RestoreSnapshot:output_type -> kvgate.v1.RestoreSnapshotResponse
+	29, // [29:38] is the sub-list for method output_type
+	20, // [20:29] is the sub-list for method input_type
 	20, // [20:20] is the sub-list for extension type_name
 	20, // [20:20] is the sub-list for extension extendee
 	0,  // [0:20] is the sub-list for field type_name
@@ -1329,15 +1580,15 @@ func file_kvgate_v1_cluster_proto_init() {
 		return
 	}
 	file_kvgate_v1_types_proto_init()
-	file_kvgate_v1_cluster_proto_msgTypes[2].OneofWrappers = []any{}
-	file_kvgate_v1_cluster_proto_msgTypes[15].OneofWrappers = []any{}
+	file_kvgate_v1_cluster_proto_msgTypes[6].OneofWrappers = []any{}
+	file_kvgate_v1_cluster_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kvgate_v1_cluster_proto_rawDesc), len(file_kvgate_v1_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -53,6 +53,12 @@ const (
 	// ClusterServiceDeletePoolProcedure is the fully-qualified name of the ClusterService's DeletePool
 	// RPC.
 	ClusterServiceDeletePoolProcedure = "/kvgate.v1.ClusterService/DeletePool"
+	// ClusterServiceSaveSnapshotProcedure is the fully-qualified name of the ClusterService's
+	// SaveSnapshot RPC.
+	ClusterServiceSaveSnapshotProcedure = "/kvgate.v1.ClusterService/SaveSnapshot"
+	// ClusterServiceRestoreSnapshotProcedure is the fully-qualified name of the ClusterService's
+	// RestoreSnapshot RPC.
+	ClusterServiceRestoreSnapshotProcedure = "/kvgate.v1.ClusterService/RestoreSnapshot"
 )
 
 // ClusterServiceClient is a client for the kvgate.v1.ClusterService service.
@@ -71,6 +77,12 @@ type ClusterServiceClient interface {
 	UpdateSettings(context.Context, *connect.Request[v1.UpdateSettingsRequest]) (*connect.Response[v1.UpdateSettingsResponse], error)
 	// DeletePool drops a pool with its leases and queue; waiters are let go as degraded.
 	DeletePool(context.Context, *connect.Request[v1.DeletePoolRequest]) (*connect.Response[v1.DeletePoolResponse], error)
+	// SaveSnapshot streams an archive of the answering node's state and journal. The archive is whole only
+	// when it ends with its trailer.
+	SaveSnapshot(context.Context, *connect.Request[v1.SaveSnapshotRequest]) (*connect.ServerStreamForClient[v1.SaveSnapshotResponse], error)
+	// RestoreSnapshot replaces the state of the whole cluster with that of an archive. Only the leader takes
+	// the call. The journal stays that of the cluster and tells of the restore.
+	RestoreSnapshot(context.Context) *connect.ClientStreamForClient[v1.RestoreSnapshotRequest, v1.RestoreSnapshotResponse]
 }
 
 // NewClusterServiceClient constructs a client for the kvgate.v1.ClusterService service. By default,
@@ -126,6 +138,18 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("DeletePool")),
 			connect.WithClientOptions(opts...),
 		),
+		saveSnapshot: connect.NewClient[v1.SaveSnapshotRequest, v1.SaveSnapshotResponse](
+			httpClient,
+			baseURL+ClusterServiceSaveSnapshotProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("SaveSnapshot")),
+			connect.WithClientOptions(opts...),
+		),
+		restoreSnapshot: connect.NewClient[v1.RestoreSnapshotRequest, v1.RestoreSnapshotResponse](
+			httpClient,
+			baseURL+ClusterServiceRestoreSnapshotProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("RestoreSnapshot")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -138,6 +162,8 @@ type clusterServiceClient struct {
 	getSettings        *connect.Client[v1.GetSettingsRequest, v1.GetSettingsResponse]
 	updateSettings     *connect.Client[v1.UpdateSettingsRequest, v1.UpdateSettingsResponse]
 	deletePool         *connect.Client[v1.DeletePoolRequest, v1.DeletePoolResponse]
+	saveSnapshot       *connect.Client[v1.SaveSnapshotRequest, v1.SaveSnapshotResponse]
+	restoreSnapshot    *connect.Client[v1.RestoreSnapshotRequest, v1.RestoreSnapshotResponse]
 }
 
 // GetStatus calls kvgate.v1.ClusterService.GetStatus.
@@ -175,6 +201,16 @@ func (c *clusterServiceClient) DeletePool(ctx context.Context, req *connect.Requ
 	return c.deletePool.CallUnary(ctx, req)
 }
 
+// SaveSnapshot calls kvgate.v1.ClusterService.SaveSnapshot.
+func (c *clusterServiceClient) SaveSnapshot(ctx context.Context, req *connect.Request[v1.SaveSnapshotRequest]) (*connect.ServerStreamForClient[v1.SaveSnapshotResponse], error) {
+	return c.saveSnapshot.CallServerStream(ctx, req)
+}
+
+// RestoreSnapshot calls kvgate.v1.ClusterService.RestoreSnapshot.
+func (c *clusterServiceClient) RestoreSnapshot(ctx context.Context) *connect.ClientStreamForClient[v1.RestoreSnapshotRequest, v1.RestoreSnapshotResponse] {
+	return c.restoreSnapshot.CallClientStream(ctx)
+}
+
 // ClusterServiceHandler is an implementation of the kvgate.v1.ClusterService service.
 type ClusterServiceHandler interface {
 	GetStatus(context.Context, *connect.Request[v1.GetStatusRequest]) (*connect.Response[v1.GetStatusResponse], error)
@@ -191,6 +227,12 @@ type ClusterServiceHandler interface {
 	UpdateSettings(context.Context, *connect.Request[v1.UpdateSettingsRequest]) (*connect.Response[v1.UpdateSettingsResponse], error)
 	// DeletePool drops a pool with its leases and queue; waiters are let go as degraded.
 	DeletePool(context.Context, *connect.Request[v1.DeletePoolRequest]) (*connect.Response[v1.DeletePoolResponse], error)
+	// SaveSnapshot streams an archive of the answering node's state and journal. The archive is whole only
+	// when it ends with its trailer.
+	SaveSnapshot(context.Context, *connect.Request[v1.SaveSnapshotRequest], *connect.ServerStream[v1.SaveSnapshotResponse]) error
+	// RestoreSnapshot replaces the state of the whole cluster with that of an archive. Only the leader takes
+	// the call. The journal stays that of the cluster and tells of the restore.
+	RestoreSnapshot(context.Context, *connect.ClientStream[v1.RestoreSnapshotRequest]) (*connect.Response[v1.RestoreSnapshotResponse], error)
 }
 
 // NewClusterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -242,6 +284,18 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("DeletePool")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceSaveSnapshotHandler := connect.NewServerStreamHandler(
+		ClusterServiceSaveSnapshotProcedure,
+		svc.SaveSnapshot,
+		connect.WithSchema(clusterServiceMethods.ByName("SaveSnapshot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	clusterServiceRestoreSnapshotHandler := connect.NewClientStreamHandler(
+		ClusterServiceRestoreSnapshotProcedure,
+		svc.RestoreSnapshot,
+		connect.WithSchema(clusterServiceMethods.ByName("RestoreSnapshot")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/kvgate.v1.ClusterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ClusterServiceGetStatusProcedure:
@@ -258,6 +312,10 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceUpdateSettingsHandler.ServeHTTP(w, r)
 		case ClusterServiceDeletePoolProcedure:
 			clusterServiceDeletePoolHandler.ServeHTTP(w, r)
+		case ClusterServiceSaveSnapshotProcedure:
+			clusterServiceSaveSnapshotHandler.ServeHTTP(w, r)
+		case ClusterServiceRestoreSnapshotProcedure:
+			clusterServiceRestoreSnapshotHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -293,4 +351,12 @@ func (UnimplementedClusterServiceHandler) UpdateSettings(context.Context, *conne
 
 func (UnimplementedClusterServiceHandler) DeletePool(context.Context, *connect.Request[v1.DeletePoolRequest]) (*connect.Response[v1.DeletePoolResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.ClusterService.DeletePool is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) SaveSnapshot(context.Context, *connect.Request[v1.SaveSnapshotRequest], *connect.ServerStream[v1.SaveSnapshotResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.ClusterService.SaveSnapshot is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) RestoreSnapshot(context.Context, *connect.ClientStream[v1.RestoreSnapshotRequest]) (*connect.Response[v1.RestoreSnapshotResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("kvgate.v1.ClusterService.RestoreSnapshot is not implemented"))
 }
