@@ -186,3 +186,7 @@ func (o *Offline) Close() error {
 	o.recovery, o.disk = nil, nil
 	return errors.Join(err, os.RemoveAll(o.scratch))
 }
+
+// JournalEvents returns how many events the file holds, those before the first kept one of its oldest part
+// included.
+func (o *Offline) JournalEvents() uint64 { return o.disk.trail.Count() }

@@ -44,7 +44,7 @@ type Settings struct {
 	JournalMaxAge    time.Duration
 	// Quarantine keeps everybody from contacting the pool's engines and router: a restored pool may be the
 	// copy of one that lives.
-	Quarantine bool
+	Quarantine bool `json:",omitzero"`
 }
 
 // DefaultSettings returns the settings of a new pool.

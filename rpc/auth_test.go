@@ -58,6 +58,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 		"GetBudget": readers, "ListLeases": readers, "ListWaiters": readers, "ListEngines": readers, "ListPools": readers,
 		"ReadJournal": readers, "WatchEvents": readers, "GetStatus": readers, "GetSettings": readers,
 		"DrainStep": admins, "UpdateSettings": admins, "DeletePool": admins, "AddNode": admins, "RemoveNode": admins, "TransferLeadership": admins,
+		"SaveSnapshot": admins, "RestoreSnapshot": admins,
 	}
 	for _, method := range apiMethods() {
 		may, ok := table[string(method.Name())]

@@ -58,6 +58,9 @@ type Options struct {
 	Tokens Authenticator
 	// TLS secures the port; nil means plain HTTP. It must offer h2 and http/1.1 by ALPN.
 	TLS *tls.Config
+	// Now is the wall time that the ages of sessions count back from; nil means that of the clock. For the
+	// state of a file it is when the file was made.
+	Now func() time.Time
 	// ShutdownGrace is how long Serve waits for calls in flight when it is told to stop; 0 means 5 s.
 	ShutdownGrace time.Duration
 }
@@ -80,6 +83,9 @@ func New(o Options) (*Server, error) {
 	s := &Server{options: o, log: o.Log}
 	if s.log == nil {
 		s.log = slog.Default()
+	}
+	if s.options.Now == nil {
+		s.options.Now = time.Now
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	registry := o.Registry
@@ -138,7 +144,7 @@ func (s *Server) routes(options []connect.HandlerOption, calls *callMetrics, reg
 	mux.Handle(path, interruptible(admission))
 	mux.Handle(kvgatev1connect.NewObserveServiceHandler(&observeService{backend: b, status: b.Status, stopping: s.stopping}, options...))
 	mux.Handle(kvgatev1connect.NewSessionServiceHandler(&sessionService{
-		sessions: b, pins: b, reader: b, now: time.Now, stopping: s.stopping,
+		sessions: b, pins: b, reader: b, now: s.options.Now, stopping: s.stopping,
 	}, slices.Concat(options, []connect.HandlerOption{largePrefixes()})...))
 	mux.Handle(kvgatev1connect.NewClusterServiceHandler(&clusterService{backend: b, members: b, archive: b}, options...))
 	limit := connect.WithReadMaxBytes(maxBodyBytes)

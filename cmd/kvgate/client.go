@@ -76,6 +76,7 @@ type endpoint struct {
 	kvgatev1connect.SessionServiceClient
 	kvgatev1connect.ObserveServiceClient
 	kvgatev1connect.ClusterServiceClient
+	kvgatev1connect.SessionServiceClient
 }
 
 // clientCommand adds the client flags to cmd and runs fn with a client made from them.
@@ -209,6 +210,7 @@ func newEndpoint(h *http.Client, base, token string) *endpoint {
 		SessionServiceClient:   kvgatev1connect.NewSessionServiceClient(h, base, options...),
 		ObserveServiceClient:   kvgatev1connect.NewObserveServiceClient(h, base, options...),
 		ClusterServiceClient:   kvgatev1connect.NewClusterServiceClient(h, base, options...),
+		SessionServiceClient:   kvgatev1connect.NewSessionServiceClient(h, base, options...),
 	}
 }
 

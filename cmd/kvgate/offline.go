@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"time"
 
 	"kvgate/fsm"
 	"kvgate/rpc"
@@ -32,7 +33,7 @@ func serveOffline(path string, log *slog.Logger) (*offlineServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := rpc.New(rpc.Options{Backend: source, Log: slog.New(slog.DiscardHandler)})
+	server, err := rpc.New(rpc.Options{Backend: source, Log: slog.New(slog.DiscardHandler), Now: savedAt(source)})
 	if err != nil {
 		return nil, errors.Join(err, source.Close())
 	}
@@ -40,6 +41,11 @@ func serveOffline(path string, log *slog.Logger) (*offlineServer, error) {
 	s := &offlineServer{Offline: source, pipes: newPipeListener(), cancel: cancel, served: make(chan error, 1)}
 	go func() { s.served <- server.Serve(ctx, s.pipes) }()
 	return s, nil
+}
+
+// savedAt is the wall time at which the state of a source was the present.
+func savedAt(source *fsm.Offline) func() time.Time {
+	return func() time.Time { return source.Header.WallTime }
 }
 
 // openOffline opens an archive or a data directory and words what may be wrong with it.

@@ -50,7 +50,7 @@ func TestSettingsSetUsage(t *testing.T) {
 		{"headroom", `settings: "headroom" is not allowed: use NAME=VALUE`},
 		{"headrom=1", `settings: "headrom" is not allowed: use admission, lifecycle, headroom, pressureThreshold, expectedDecodeCap, maxWait, scope, ` +
 			`leaseTtl, maxTtl, holderTtl, detachGrace, staleness, oversize, maxWaiters, pinRatio, routerUrl, engineUrls, pollInterval, pollTimeout, ` +
-			`modelId, capacityRoles, joinTimeout, abortTimeout, closeDeadline, closeScope, journalMaxEvents or journalMaxAge`},
+			`modelId, capacityRoles, joinTimeout, abortTimeout, closeDeadline, closeScope, journalMaxEvents, journalMaxAge or quarantine`},
 		{"max_wait=1s maxWait=2s", "maxWait: given twice"},
 		{"headroom=high", `headroom: "high" is not allowed: use a number`},
 		{"max_waiters=1.5", `maxWaiters: "1.5" is not allowed: use a whole number`},
@@ -104,6 +104,7 @@ closeDeadline      1m00s              default
 closeScope         broadcast          default
 journalMaxEvents   1,000,000          default
 journalMaxAge      7d00h              default
+quarantine         false              default
 `})
 	at(t, settingsFake(), "settings", "get", "max-wait", "scope").expect(t, result{stdout: `
 SETTING  VALUE  NOTE

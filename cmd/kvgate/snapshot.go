@@ -20,7 +20,8 @@ under its name only when it is whole and on disk. FILE may be - for standard out
 With --from DIR it makes a snapshot of a stopped node's data directory.`
 
 func newSnapshotCommand(m *Main) *cobra.Command {
-	return groupCommand("snapshot", groupOperate, "Save, look into, serve and restore snapshots", newSnapshotSaveCommand(m))
+	return groupCommand("snapshot", groupOperate, "Save, look into, serve and restore snapshots",
+		newSnapshotSaveCommand(m), newSnapshotInspectCommand(m), newSnapshotDiffCommand(m), newSnapshotServeCommand(m), newSnapshotRestoreCommand(m))
 }
 
 func newSnapshotSaveCommand(m *Main) *cobra.Command {
