@@ -152,8 +152,11 @@ func noteRestore(trail *store.Journal, h *store.Header) error {
 		return nil
 	}
 	n := h.Restored
-	e := ledger.Event{Kind: ledger.KindRestored, At: ledger.Time(h.LedgerTime), Detail: fmt.Sprintf(
-		"state of cluster %s at entry %d, saved %s; %d newer events dropped", n.ClusterID, n.Index, n.SavedAt.UTC().Format(time.RFC3339), n.Dropped)}
+	detail := fmt.Sprintf("state of cluster %s at entry %d, saved %s", n.ClusterID, n.Index, n.SavedAt.UTC().Format(time.RFC3339))
+	if n.Dropped > 0 {
+		detail += fmt.Sprintf("; %d newer events dropped", n.Dropped)
+	}
+	e := ledger.Event{Kind: ledger.KindRestored, At: ledger.Time(h.LedgerTime), Detail: detail}
 	var m fsmpb.Event
 	encodeEvent(&e, n.At.UnixNano(), &m)
 	raw, err := proto.Marshal(&m)

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kvgate/ledger"
+	"kvgate/store"
+)
+
+// busyNode is a node with a lease of 60 tokens, a waiter of 50 behind it, and room for 100.
+func busyNode(t *testing.T) *node {
+	t.Helper()
+	n, _ := startTestNode(t, t.Output(), "--node-id", "n1", "--data-dir", filepath.Join(t.TempDir(), "n1"), "--bootstrap")
+	ready(t, n)
+	set := ledger.Settings{Staleness: time.Hour, Headroom: 1, HolderTTL: time.Hour}
+	if _, err := n.replica.UpdateSettings(t.Context(), "default", ledger.Patch{Set: set, Fields: []string{"staleness", "headroom", "holderTtl"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.replica.Reconcile(t.Context(), "default", ledger.Round{
+		Fresh: true, Discovery: "static", Engines: []ledger.Engine{{URL: "http://e:1", Healthy: true, Capacity: 100}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KVGATE_SERVER", n.URL())
+	succeed(t, "acquire", "--ticket", "t1", "--prompt-tokens", "60", "--holder", "worker-1")
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_, _ = n.replica.Acquire(ctx, ledger.Acquire{Pool: "default", Ticket: "t2", ReservationTokens: 50, MaxWait: time.Hour, Holder: "worker-2"})
+	}()
+	t.Cleanup(func() { leave(); <-left })
+	eventually(t, "t2 waits", func() bool {
+		r := kvgate(t, "queue", "--output", "json")
+		return strings.Contains(r.stdout, `"t2"`)
+	})
+	return n
+}
+
+func succeed(t *testing.T, args ...string) result {
+	t.Helper()
+	r := kvgate(t, args...)
+	if r.code != exitOK {
+		t.Fatalf("%v: exit %d\n%s%s", args, r.code, r.stdout, r.stderr)
+	}
+	return r
+}
+
+func says(t *testing.T, r result, code int, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(r.stdout+r.stderr, w) {
+			t.Errorf("does not say %q:\n%s%s", w, r.stdout, r.stderr)
+		}
+	}
+	if r.code != code {
+		t.Errorf("exit %d, want %d: %s", r.code, code, r.stderr)
+	}
+}
+
+// TestSnapshotCommands: what was saved can be looked into, compared, and read by every command.
+func TestSnapshotCommands(t *testing.T) {
+	n := busyNode(t)
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.kvgate"), filepath.Join(dir, "b.kvgate")
+	says(t, succeed(t, "snapshot", "save", a), exitOK, "saved "+a)
+	succeed(t, "release", "t1")
+	eventually(t, "t2 is admitted", func() bool { return strings.Contains(kvgate(t, "leases").stdout, "t2") })
+	succeed(t, "settings", "set", "max_wait=45s")
+	succeed(t, "snapshot", "save", b)
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("beside the snapshots there is %v, %v", entries, err)
+	}
+	says(t, succeed(t, "snapshot", "inspect", a), exitOK,
+		"n1", "== queue of pool default", "capacity_exhausted", "worker-1", "== journal", "http://e:1", "holderTtl")
+	says(t, succeed(t, "snapshot", "inspect", a, "--section", "leases", "--holder", "worker-2"), exitOK, "no leases")
+	says(t, kvgate(t, "snapshot", "inspect", a, "--section", "queues"), exitUsage, "queue, leases")
+	says(t, kvgate(t, "snapshot", "inspect", a, "--pool", "nope"), exitFailed, "not_found")
+	checkInspectJSON(t, a, n)
+	diff := succeed(t, "snapshot", "diff", a, b)
+	says(t, diff, exitOK, "1 admitted", "1 released", "1 settings")
+	for _, line := range []string{"maxWait", "removed", "added"} {
+		says(t, diff, exitOK, line)
+	}
+	says(t, succeed(t, "snapshot", "diff", a, a), exitOK, "no differences")
+	says(t, succeed(t, "queue", "--from", a), exitOK, "t2")
+	copied := filepath.Join(dir, "copy.kvgate")
+	succeed(t, "snapshot", "save", copied, "--from", a)
+	says(t, succeed(t, "snapshot", "diff", a, copied), exitOK, "no differences")
+}
+
+func checkInspectJSON(t *testing.T, path string, n *node) {
+	t.Helper()
+	var got struct {
+		Snapshot store.Header
+		Pools    []struct {
+			Pool   string
+			Leases struct{ Leases []struct{ TicketID, HolderID string } }
+			Queue  struct{ Waiters []struct{ TicketID string } }
+			Budget struct{ Reserved string }
+		}
+		Journal struct{ LastIndex string }
+		Cluster struct{ ClusterID string }
+	}
+	if err := json.Unmarshal([]byte(succeed(t, "snapshot", "inspect", path, "--output", "json").stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	id := n.replica.Status().ClusterID
+	if got.Snapshot.ClusterID != id || got.Cluster.ClusterID != id || len(got.Pools) != 1 || got.Pools[0].Budget.Reserved != "60" ||
+		len(got.Pools[0].Leases.Leases) != 1 || got.Pools[0].Leases.Leases[0].HolderID != "worker-1" ||
+		len(got.Pools[0].Queue.Waiters) != 1 || got.Pools[0].Queue.Waiters[0].TicketID != "t2" {
+		t.Errorf("inspect: %+v", got)
+	}
+}
+
+// TestSnapshotSaveRefuses: no half file is left, and - needs somewhere to go.
+func TestSnapshotSaveRefuses(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("KVGATE_SERVER", "http://127.0.0.1:1")
+	says(t, kvgate(t, "snapshot", "save", filepath.Join(dir, "x.kvgate")), exitUnavailable, "127.0.0.1:1")
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+	says(t, kvgate(t, "snapshot", "save"), exitUsage, "use one FILE")
+}
+
+// TestSnapshotServe: the API, the page and the metrics of a file.
+func TestSnapshotServe(t *testing.T) {
+	busyNode(t)
+	path := filepath.Join(t.TempDir(), "a.kvgate")
+	succeed(t, "snapshot", "save", path)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan result, 1)
+	said := make(chan string, 1)
+	go func() {
+		stderr := lockedBuffer{watch: func(text string) {
+			if _, rest, ok := strings.Cut(text, "url="); ok {
+				url, _, _ := strings.Cut(rest, " ")
+				said <- url
+			}
+		}}
+		code := newMain().Run(ctx, []string{"snapshot", "serve", path, "--listen", "127.0.0.1:0"}, strings.NewReader(""), io.Discard, &stderr)
+		ended <- result{code: code, stderr: stderr.String()}
+	}()
+	url := <-said
+	t.Setenv("KVGATE_SERVER", url)
+	says(t, succeed(t, "status"), exitOK, "offline", "read-only: snapshot saved")
+	says(t, succeed(t, "queue"), exitOK, "t2")
+	says(t, kvgate(t, "release", "t1"), exitFailed, "read_only_snapshot")
+	for path, want := range map[string]string{"/": "<html", "/metrics": `agentic_kv_reserved_tokens{pool="default"} 60`} {
+		res, err := http.Get(url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if err != nil || res.Body.Close() != nil || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %v, %.300s", path, err, body)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	stop()
+	if r := <-ended; r.code == exitUsage {
+		t.Errorf("serve ended with %d: %s", r.code, r.stderr)
+	}
+}
+
+// TestSnapshotRestore: into a directory that serve then starts from, and into the cluster it came from.
+func TestSnapshotRestore(t *testing.T) {
+	n := busyNode(t)
+	dir := t.TempDir()
+	path, fresh := filepath.Join(dir, "a.kvgate"), filepath.Join(dir, "r1")
+	succeed(t, "snapshot", "save", path)
+	succeed(t, "release", "t1")
+	id := n.replica.Status().ClusterID
+	says(t, kvgate(t, "snapshot", "restore", path), exitUsage, "either --data-dir or --into-cluster")
+	says(t, kvgate(t, "snapshot", "restore", path, "--into-cluster"), exitUsage, "confirm")
+	says(t, kvgate(t, "snapshot", "restore", path, "--into-cluster", "--confirm", "x"), exitFailed, "wrong_cluster")
+	says(t, kvgate(t, "snapshot", "restore", path, "--into-cluster", "--confirm", id), exitFailed, "newer_state", "newer than the archive")
+	says(t, succeed(t, "snapshot", "restore", path, "--into-cluster", "--confirm", id, "--force"), exitOK, "newer events")
+	eventually(t, "the lease is back", func() bool { return strings.Contains(kvgate(t, "leases").stdout, "t1") })
+
+	says(t, succeed(t, "snapshot", "restore", path, "--data-dir", fresh, "--node-id", "r1", "--raft-listen", "127.0.0.1:9"),
+		exitOK, "default", "quarantine=false")
+	says(t, kvgate(t, "snapshot", "restore", path, "--data-dir", fresh, "--node-id", "r1"), exitFailed, "not empty")
+	r1, _ := startTestNode(t, t.Output(), "--node-id", "r1", "--data-dir", fresh)
+	ready(t, r1)
+	t.Setenv("KVGATE_SERVER", r1.URL())
+	says(t, succeed(t, "status"), exitOK, "in quarantine")
+	says(t, succeed(t, "leases"), exitOK, "worker-1")
+	says(t, succeed(t, "journal"), exitOK, "restored", id)
+	succeed(t, "settings", "set", "quarantine=false")
+	if r := succeed(t, "status"); strings.Contains(r.stdout, "quarantine") {
+		t.Errorf("still in quarantine:\n%s", r.stdout)
+	}
+}
