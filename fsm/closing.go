@@ -41,6 +41,7 @@ func (c closing) Work(have func(seq, rev uint64) bool) (work []sessions.Work) {
 	c.replica.machine.look(func(c *core) {
 		strays := strays{ledger: c.ledger}
 		work = c.table.Work(sessions.WorkQuery{Have: have, Prefix: strays.prefixes})
+		work = slices.DeleteFunc(work, func(w sessions.Work) bool { return c.quarantined(w.Pool) })
 	})
 	return work
 }

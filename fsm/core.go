@@ -226,6 +226,12 @@ func (c *core) rules(pool string) sessions.Rules {
 	}
 }
 
+// quarantined reports whether nobody may call the engines of a pool.
+func (c *core) quarantined(pool string) bool {
+	set, _ := c.ledger.Settings(pool)
+	return set.Quarantine
+}
+
 // acquire decides on a ticket, unless its session takes none.
 func (c *core) acquire(a *ledger.Acquire) (ledger.Decision, error) {
 	if a.Session != "" {

@@ -11,6 +11,7 @@ import (
 
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
+	"kvgate/sessions"
 	"kvgate/store"
 )
 
@@ -24,8 +25,9 @@ type place struct {
 	index, term uint64
 	// now is ledger time there; negative keeps the archive's.
 	now ledger.Time
-	// seq is the least number for what is decided next.
-	seq ledger.Seq
+	// seq and sessionSeq are the least numbers that count as given out.
+	seq        ledger.Seq
+	sessionSeq uint64
 	// journalFirst is where the journal there begins.
 	journalFirst uint64
 	// quarantine pools, so that nobody contacts the engines.
@@ -93,8 +95,13 @@ func rebaseRows(in *store.ArchiveReader, out *store.ArchiveWriter, p *place, by 
 
 // row returns what a row becomes. No key holds a time.
 func (p *place) row(b store.Bucket, key, value []byte, by time.Duration) ([]byte, error) {
-	if _, ok := rowDecoders[b]; !ok {
-		return value, nil
+	if s, ok, err := decodeSessionRow(b, key, value); ok || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		p.sessionChange(&s, by)
+		row, err := encodeSessionRow(s)
+		return row.Value, err
 	}
 	c, err := decodeRow(b, key, value)
 	if err != nil {
@@ -108,40 +115,53 @@ func (p *place) row(b store.Bucket, key, value []byte, by time.Duration) ([]byte
 	return row.Value, nil
 }
 
-// change moves the times of one row. Zero means none where a time may be absent.
-func (p *place) change(c *ledger.Change, by time.Duration) {
-	move := func(times ...*ledger.Time) {
-		for _, t := range times {
-			*t = t.Add(by)
-		}
-	}
-	moveSome := func(t *ledger.Time) {
+// move moves times; zero means none.
+func move[T ~int64](by time.Duration, times ...*T) {
+	for _, t := range times {
 		if *t != 0 {
-			move(t)
+			*t += T(by)
 		}
 	}
+}
+
+// change moves the times of one row.
+func (p *place) change(c *ledger.Change, by time.Duration) {
 	switch {
 	case c.Meta != nil:
-		move(&c.Meta.Now)
+		c.Meta.Now = c.Meta.Now.Add(by)
 		c.Meta.ClusterID, c.Meta.JournalFirst = p.clusterID, p.journalFirst
 		c.Meta.Term, c.Meta.Leader = p.term, ""
 		c.Meta.Seq = max(c.Meta.Seq, p.seq)
 	case c.Pool != nil:
 		c.Pool.Settings.Quarantine = c.Pool.Settings.Quarantine || p.quarantine
 	case c.Capacity != nil:
-		if c.Capacity.Snapshot {
-			move(&c.Capacity.SnapshotAt)
-		}
+		move(by, &c.Capacity.SnapshotAt)
 	case c.Lease != nil:
-		move(&c.Lease.GrantedAt, &c.Lease.Deadline)
-		moveSome(&c.Lease.ClaimBy)
+		move(by, &c.Lease.GrantedAt, &c.Lease.Deadline, &c.Lease.ClaimBy)
 	case c.Waiter != nil:
-		move(&c.Waiter.Since)
-		moveSome(&c.Waiter.DropAt)
+		move(by, &c.Waiter.Since, &c.Waiter.DropAt)
 	case c.Mark != nil:
-		move(&c.Mark.Until)
+		move(by, &c.Mark.Until)
 	case c.Holder != nil:
-		move(&c.Holder.LastActive)
+		move(by, &c.Holder.LastActive)
+	}
+}
+
+// sessionChange moves the times of one row of the session table.
+func (p *place) sessionChange(c *sessions.Change, by time.Duration) {
+	switch {
+	case c.Meta != nil:
+		c.Meta.Seq = max(c.Meta.Seq, p.sessionSeq)
+	case c.Session != nil:
+		s := c.Session
+		move(by, &s.OpenedAt, &s.ActiveAt, &s.LastTurnAt, &s.Close.Since, &s.Close.PhaseUntil, &s.Close.ForgetAt)
+		if s.Binding != nil {
+			move(by, &s.Binding.Since)
+		}
+	case c.Ticket != nil:
+		move(by, &c.Ticket.Since, &c.Ticket.Until)
+	case c.Pin != nil:
+		move(by, &c.Pin.Since, &c.Pin.Until)
 	}
 }
 

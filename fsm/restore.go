@@ -142,11 +142,14 @@ func (r *Replica) replace(t *term, source *Offline, dir string, force bool) (don
 }
 
 func (r *Replica) placeFor(t *term, source *Offline, foreign bool, dropped int64) *place {
-	var meta ledger.MetaRow
-	r.machine.view(func(l *ledger.Ledger) { meta = l.Meta() })
+	var (
+		meta       ledger.MetaRow
+		sessionSeq uint64
+	)
+	r.machine.look(func(c *core) { meta, sessionSeq = c.ledger.Meta(), c.table.Seq() })
 	return &place{
 		clusterID: meta.ClusterID, index: max(r.raft.LastIndex(), source.Header.Index) + leap, term: meta.Term,
-		now: t.clock.ledgerNow(), seq: meta.Seq + leap, journalFirst: meta.JournalFirst, quarantine: foreign,
+		now: t.clock.ledgerNow(), seq: meta.Seq + leap, sessionSeq: sessionSeq + leap, journalFirst: meta.JournalFirst, quarantine: foreign,
 		note: source.note(r.now(), dropped),
 	}
 }

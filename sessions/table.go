@@ -103,6 +103,9 @@ func NewTable() *Table {
 // Now returns the table's time.
 func (t *Table) Now() Time { return t.now }
 
+// Seq returns the last number given to a session, ticket or pin.
+func (t *Table) Seq() uint64 { return t.meta.Seq }
+
 // SetNow moves the table's time, never backwards. Nothing expires by it: see Expire.
 func (t *Table) SetNow(now Time) { t.now = max(t.now, now) }
 

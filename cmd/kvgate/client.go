@@ -73,7 +73,6 @@ type client struct {
 type endpoint struct {
 	url string
 	kvgatev1connect.AdmissionServiceClient
-	kvgatev1connect.SessionServiceClient
 	kvgatev1connect.ObserveServiceClient
 	kvgatev1connect.ClusterServiceClient
 	kvgatev1connect.SessionServiceClient
@@ -153,6 +152,14 @@ func (c *client) close() error {
 	return c.offline.Close()
 }
 
+// now is the time that ages count back from: that of the snapshot with --from.
+func (c *client) now() time.Time {
+	if c.offline != nil {
+		return c.offline.Header.WallTime
+	}
+	return c.m.Now()
+}
+
 // clone returns a client for use by another goroutine.
 func (c *client) clone() *client {
 	copied := *c
@@ -210,7 +217,6 @@ func newEndpoint(h *http.Client, base, token string) *endpoint {
 		SessionServiceClient:   kvgatev1connect.NewSessionServiceClient(h, base, options...),
 		ObserveServiceClient:   kvgatev1connect.NewObserveServiceClient(h, base, options...),
 		ClusterServiceClient:   kvgatev1connect.NewClusterServiceClient(h, base, options...),
-		SessionServiceClient:   kvgatev1connect.NewSessionServiceClient(h, base, options...),
 	}
 }
 

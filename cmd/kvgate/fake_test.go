@@ -38,16 +38,16 @@ type fake struct {
 	settings   func(*kvgatev1.GetSettingsRequest) (*kvgatev1.GetSettingsResponse, error)
 	updateSets func(*kvgatev1.UpdateSettingsRequest) (*kvgatev1.UpdateSettingsResponse, error)
 
-	openSession func(*kvgatev1.OpenSessionRequest) (*kvgatev1.OpenSessionResponse, error)
+	openSession  func(*kvgatev1.OpenSessionRequest) (*kvgatev1.OpenSessionResponse, error)
 	touchSession func(*kvgatev1.TouchSessionRequest) (*kvgatev1.TouchSessionResponse, error)
-	bindSession func(*kvgatev1.BindSessionRequest) (*kvgatev1.BindSessionResponse, error)
+	bindSession  func(*kvgatev1.BindSessionRequest) (*kvgatev1.BindSessionResponse, error)
 	closeSession func(*kvgatev1.CloseSessionRequest) (*kvgatev1.CloseSessionResponse, error)
-	closeGroup func(*kvgatev1.CloseGroupRequest) (*kvgatev1.CloseGroupResponse, error)
-	getSession func(*kvgatev1.GetSessionRequest) (*kvgatev1.GetSessionResponse, error)
+	closeGroup   func(*kvgatev1.CloseGroupRequest) (*kvgatev1.CloseGroupResponse, error)
+	getSession   func(*kvgatev1.GetSessionRequest) (*kvgatev1.GetSessionResponse, error)
 	listSessions func(*kvgatev1.ListSessionsRequest) (*kvgatev1.ListSessionsResponse, error)
-	pinPrefix func(*kvgatev1.PinPrefixRequest) (*kvgatev1.PinPrefixResponse, error)
-	unpinPrefix func(*kvgatev1.UnpinPrefixRequest) (*kvgatev1.UnpinPrefixResponse, error)
-	listPins func(*kvgatev1.ListPinsRequest) (*kvgatev1.ListPinsResponse, error)
+	pinPrefix    func(*kvgatev1.PinPrefixRequest) (*kvgatev1.PinPrefixResponse, error)
+	unpinPrefix  func(*kvgatev1.UnpinPrefixRequest) (*kvgatev1.UnpinPrefixResponse, error)
+	listPins     func(*kvgatev1.ListPinsRequest) (*kvgatev1.ListPinsResponse, error)
 
 	mu     sync.Mutex
 	calls  []string

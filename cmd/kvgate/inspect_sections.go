@@ -5,10 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"time"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	kvgatev1 "kvgate/rpc/kvgate/v1"
 )
@@ -101,29 +97,9 @@ func (f *inspectFilter) listSessions(ctx context.Context, c *client, pool string
 
 func inspectSessions(ctx context.Context, c *client, pool string, f *inspectFilter) (view, error) {
 	sessions, err := f.listSessions(ctx, c, pool)
-	at := c.offline.Header.WallTime
 	return view{message: &kvgatev1.ListSessionsResponse{Sessions: sessions}, table: func(w io.Writer) error {
-		rows := make([][]string, len(sessions))
-		for i, s := range sessions {
-			rows[i] = []string{
-				s.SessionId, word(s.State), word(s.Kind), s.GroupId, number(s.Turns), number(s.FootprintTokens),
-				number(int64(len(s.InFlight))), number(s.Waiting), ago(s.OpenedAt, at), ago(s.LastTurnAt, at), ago(s.ClosingSince, at),
-				orElse(s.Binding.GetEngineUrl(), s.EngineUrl),
-			}
-		}
-		return writeTable(w, "no sessions", []column{
-			left("session"), left("state"), left("kind"), left("group"), right("turns"), right("tokens"), right("in flight"),
-			right("waiting"), right("opened"), right("last turn"), right("closing"), left("engine"),
-		}, rows)
+		return writeSessions(w, sessions, c.offline.Header.WallTime)
 	}}, err
-}
-
-// ago is how long before the snapshot something was.
-func ago(t *timestamppb.Timestamp, at time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return humanDuration(at.Sub(t.AsTime()))
 }
 
 // inspectOwed lists the closes that engines have not acknowledged, one line an engine.
@@ -142,7 +118,7 @@ func inspectOwed(ctx context.Context, c *client, pool string, f *inspectFilter) 
 				rows = append(rows, []string{s.SessionId, o.EngineUrl, state, ago(s.ClosingSince, at)})
 			}
 		}
-		return writeTable(w, "no closes are owed", []column{left("session"), left("engine"), left("state"), right("closing since")}, rows)
+		return writeTable(w, "no closes are owed", []column{left("session"), left("engine"), left("state"), right("closing")}, rows)
 	}}, err
 }
 
@@ -153,15 +129,7 @@ func inspectPins(ctx context.Context, c *client, pool string, f *inspectFilter) 
 		answer, err := call(ctx, c, (*endpoint).ListPins, req)
 		return answer.GetPins(), answer.GetNextPageToken(), err
 	})
-	return view{message: &kvgatev1.ListPinsResponse{Pins: pins}, table: func(w io.Writer) error {
-		rows := make([][]string, len(pins))
-		for i, p := range pins {
-			rows[i] = []string{p.PinId, number(p.Tokens), span(p.ExpiresIn), p.SessionId, yesNo(p.LedgerOnly), strings.Join(p.HeldBy, ",")}
-		}
-		return writeTable(w, "no pins", []column{
-			left("pin"), right("tokens"), right("expires in"), left("session"), left("ledger only"), left("held by"),
-		}, rows)
-	}}, err
+	return view{message: &kvgatev1.ListPinsResponse{Pins: pins}, table: func(w io.Writer) error { return writePins(w, pins) }}, err
 }
 
 func inspectEngines(ctx context.Context, c *client, pool string, _ *inspectFilter) (view, error) {

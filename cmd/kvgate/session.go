@@ -45,7 +45,7 @@ func (c *client) printSession(answer interface {
 	for _, w := range warnings {
 		c.note("warning: %s", warningText(w))
 	}
-	return c.print(asJSON, func(w io.Writer) error { return writeSession(w, answer.GetSession(), c.m.Now()) })
+	return c.print(asJSON, func(w io.Writer) error { return writeSession(w, answer.GetSession(), c.now()) })
 }
 
 // warningText explains a warning that the API names by one word.

@@ -48,7 +48,7 @@ func newSessionListCommand(m *Main) *cobra.Command {
 			func(w io.Writer) error {
 				return writeJSON(w, &kvgatev1.ListSessionsResponse{Sessions: list, NextPageToken: next})
 			},
-			func(w io.Writer) error { return writeSessions(w, list, c.m.Now()) },
+			func(w io.Writer) error { return writeSessions(w, list, c.now()) },
 		)
 	})
 }

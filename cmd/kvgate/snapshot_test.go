@@ -103,7 +103,9 @@ func checkInspectJSON(t *testing.T, path string, n *node) {
 		Snapshot store.Header
 		Pools    []struct {
 			Pool   string
-			Leases struct{ Leases []struct{ TicketID, HolderID string } }
+			Leases struct {
+				Leases []struct{ TicketID, HolderID string }
+			}
 			Queue  struct{ Waiters []struct{ TicketID string } }
 			Budget struct{ Reserved string }
 		}
