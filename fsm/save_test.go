@@ -13,8 +13,8 @@ import (
 	"kvgate/ledger"
 )
 
-// churn admits, waits and releases from several goroutines until the context ends.
-func churn(ctx context.Context, t *testing.T, r *Replica, workers int) *sync.WaitGroup {
+// bustle admits, waits and releases from several goroutines until the context ends.
+func bustle(ctx context.Context, t *testing.T, r *Replica, workers int) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
@@ -43,7 +43,7 @@ func TestSaveUnderLoad(t *testing.T) {
 	budget(t, s.Replica, 100)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	load := churn(ctx, t, s.Replica, 8)
+	load := bustle(ctx, t, s.Replica, 8)
 	var files []string
 	for len(files) < 5 {
 		before := s.machine.applied.Load()
