@@ -175,7 +175,8 @@ func TestCloseWaits(t *testing.T) {
 	r.post("SessionService/OpenSession", `{"sessionId":"s"}`).ok(t)
 	answered := make(chan answer, 1)
 	go func() { answered <- r.post("SessionService/CloseSession", `{"sessionId":"s","wait":true}`) }()
-	if v, _ := b.table.Get("default", "s"); <-waiting != v.Seq {
+	asked := <-waiting // after which nothing changes the table
+	if v, _ := b.table.Get("default", "s"); asked != v.Seq {
 		t.Error("waits for another incarnation")
 	}
 	select {
