@@ -18,7 +18,9 @@ import (
 const demoHelp = `Runs everything in this one process: a real node with a temporary data directory, a simulated
 SGLang router with simulated engines behind it, and agents that generate, run tools and generate again.
 It makes the same workload with admission off and with admission on, on fresh engines each, first with
-a KV pool that is large enough and then with one that is not, and compares what was measured.
+a KV pool that is large enough and then with one that is not, and compares what was measured. In a
+second act agents end, their sessions are closed, and others follow: with lifecycle off, when engines
+hear nothing of that, and on, when they free the KV.
 
 Engines and tools run --speed times as fast as the clock on the wall; durations and rates are engine
 time. The pool has its default settings; those that are times (max wait, poll interval) are divided by
@@ -165,7 +167,24 @@ func (d *demo) runAll(ctx context.Context, regimes []regime) (*demoResults, erro
 			}
 		}
 	}
-	return all, nil
+	return all, d.secondAct(ctx, bounded, all)
+}
+
+// secondAct adds what the second act measured, as far as there is time for it.
+func (d *demo) secondAct(ctx, bounded context.Context, all *demoResults) (err error) {
+	if !d.compare {
+		return nil
+	}
+	if all.act, err = d.newAct(); err != nil {
+		return err
+	}
+	d.printActIntro(all.act)
+	err = d.runAct(bounded, all.act)
+	if bounded.Err() != nil {
+		all.partial = partialReason(ctx, d.duration)
+		return nil
+	}
+	return err
 }
 
 func partialReason(ctx context.Context, bound time.Duration) string {

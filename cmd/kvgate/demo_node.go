@@ -89,14 +89,14 @@ func (d *demoNode) close() error {
 	return errors.Join(append(errs, os.RemoveAll(d.dir))...)
 }
 
-// point makes the default pool use a fleet, with admission on or off, and waits until the node knows
+// point makes the default pool use a fleet, with admission and lifecycle as a run wants them, and waits until the node knows
 // all of its engines.
-func (d *demoNode) point(ctx context.Context, fleet *agents.Fleet, admission bool, speed float64) error {
+func (d *demoNode) point(ctx context.Context, fleet *agents.Fleet, cfg armConfig, speed float64) error {
 	ctx, cancel := context.WithTimeout(ctx, demoReady)
 	defer cancel()
 	routerURL := fleet.RouterURL()
 	request := &kvgatev1.UpdateSettingsRequest{Pool: ledger.DefaultPool, Settings: &kvgatev1.Settings{
-		Admission: &admission, RouterUrl: &routerURL,
+		Admission: &cfg.admission, Lifecycle: &cfg.lifecycle, RouterUrl: &routerURL,
 		MaxWait: durationpb.New(demoMaxWait(speed)), PollInterval: durationpb.New(demoPollInterval(speed)),
 	}}
 	want := slices.Sorted(slices.Values(fleet.URLs()))

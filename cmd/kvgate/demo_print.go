@@ -42,6 +42,7 @@ type demoResults struct {
 	options demoOptions
 	compare bool
 	pairs   []*pairResult
+	act     *act   // nil without a second act
 	partial string // why it stopped early; "" when it did not
 }
 
@@ -126,7 +127,7 @@ func (d *demo) printResults(all *demoResults) error {
 	for _, sentence := range all.words() {
 		fmt.Fprintln(d.m.stdout, sentence)
 	}
-	return nil
+	return all.act.write(d.m.stdout)
 }
 
 // writeTable writes all measures of all regimes side by side.
@@ -183,6 +184,7 @@ type (
 		Seed    uint64       `json:"seed"`
 		Speed   float64      `json:"speed"`
 		Regimes []jsonRegime `json:"regimes"`
+		Act     *jsonAct     `json:"sessions"` // null without the second act
 		Words   []string     `json:"words"`
 	}
 	jsonRegime struct {
@@ -206,7 +208,8 @@ type (
 func (all *demoResults) writeJSON(d *demo) error {
 	out := jsonResults{
 		Partial: all.partial, Agents: d.agents, Engines: d.engines, Turns: d.turns, Seed: d.seed, Speed: d.speed,
-		Regimes: []jsonRegime{}, Words: all.words(),
+		Regimes: []jsonRegime{}, Words: append(all.words(), all.act.words()...),
+		Act: all.act.json(),
 	}
 	for _, p := range all.pairs {
 		out.Regimes = append(out.Regimes, p.json())

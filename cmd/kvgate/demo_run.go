@@ -18,6 +18,8 @@ import (
 type armConfig struct {
 	regime    regime
 	admission bool
+	// lifecycle: engines are told of sessions that are closed.
+	lifecycle bool
 	label     string // also keeps the session ids of runs apart
 }
 
@@ -37,12 +39,15 @@ type arm struct {
 	run   *agents.Run
 	gate  *rpcclient.Client // nil with admission off
 	live  live
+
+	plan     *agents.Plan
+	parallel int // agents at work at once; 0 means all, and that none closes its session
 }
 
 // runArm runs the workload once on fresh engines. When ctx ends it returns what was measured until
 // then, with the error of ctx; the result is nil when nothing ran.
 func (d *demo) runArm(ctx context.Context, cfg armConfig) (_ *armResult, err error) {
-	a := &arm{armConfig: cfg, d: d}
+	a := &arm{armConfig: cfg, d: d, plan: d.plan}
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err := a.start(ctx); err != nil {
 		return nil, err
@@ -53,11 +58,12 @@ func (d *demo) runArm(ctx context.Context, cfg armConfig) (_ *armResult, err err
 func (a *arm) start(ctx context.Context) (err error) {
 	a.fleet, err = agents.StartFleet(agents.FleetConfig{
 		Engines: a.d.engines, PoolTokens: a.regime.pool, Speed: a.d.speed, Seed: a.d.seed,
+		TagSessions: a.parallel > 0,
 	})
 	if err != nil {
 		return err
 	}
-	if err := a.d.node.point(ctx, a.fleet, a.admission, a.d.speed); err != nil {
+	if err := a.d.node.point(ctx, a.fleet, a.armConfig, a.d.speed); err != nil {
 		return err
 	}
 	var gate agents.Gate
@@ -69,9 +75,13 @@ func (a *arm) start(ctx context.Context) (err error) {
 		}
 		gate = agents.ClientGate(a.gate, ledger.DefaultPool)
 	}
-	a.run, err = agents.New(agents.Config{
-		Plan: a.d.plan, RouterURL: a.fleet.RouterURL(), Speed: a.d.speed, Gate: gate, Prefix: a.label + "-",
-	})
+	cfg := agents.Config{
+		Plan: a.plan, RouterURL: a.fleet.RouterURL(), Speed: a.d.speed, Gate: gate, Prefix: a.label + "-", Parallel: a.parallel,
+	}
+	if a.parallel > 0 {
+		cfg.End = closer(a.gate)
+	}
+	a.run, err = agents.New(cfg)
 	return err
 }
 

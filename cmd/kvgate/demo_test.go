@@ -57,6 +57,9 @@ func TestDemoComparesTheSameWork(t *testing.T) {
 		`(?m)^turns completed +10 +10 +1\.00× +10 +10 +1\.00×$`,
 		`(?m)^prompt tokens +([\d,]+) +([\d,]+) +1\.00× +([\d,]+) +([\d,]+) +1\.00×$`,
 		`(?m)^completion tokens +([\d,]+) +([\d,]+) +1\.00× +([\d,]+) +([\d,]+) +1\.00×$`,
+		`(?m)^  lifecycle off +\|[ ▁▂▃▄▅▆▇█]{48}\| ends at [\d.k]+$`, `(?m)^  lifecycle on +\|[ ▁▂▃▄▅▆▇█]{48}\| ends at 0$`,
+		`(?m)^sessions closed +5 +5 +1\.00×$`, `(?m)^closes acknowledged by engines +0 +10$`, `(?m)^closes still owed +0 +0$`,
+		`(?m)^With lifecycle on, 10 closes of 5 sessions were acknowledged and freed [\d.k]+ tokens; 0 stay resident`,
 		`(?m)^roomy \(histories add up to 0\.\d+× the pools\): .*turns per second with admission are \d+\.\d\d×`,
 	} {
 		if !regexp.MustCompile(want).MatchString(r.stdout) {
@@ -92,6 +95,10 @@ func TestDemoAsJSON(t *testing.T) {
 		if asked != 10 || regime.Off.Admitted != 0 {
 			t.Errorf("%s: %d calls decided with admission on and %d with admission off, want 10 and 0", regime.Name, asked, regime.Off.Admitted)
 		}
+	}
+	if act := got.Act; act == nil || act.On.Measures["closesAcknowledged"] != 10 || act.Off.Measures["releasedTokens"] != 0 ||
+		act.On.Measures["releasedTokens"] == 0 || act.On.Measures["finalResidentTokens"] != 0 || len(act.Off.Resident) != curvePoints {
+		t.Errorf("second act: %+v", act)
 	}
 	if !strings.Contains(r.stderr, "tight-on") {
 		t.Error("the progress is not on stderr")

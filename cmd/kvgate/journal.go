@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -244,12 +245,17 @@ func wallTime(e *kvgatev1.JournalEvent, zone *time.Location) string {
 	return e.WallTime.AsTime().In(zone).Format(wallLayout)
 }
 
-// journalReason returns the reason, or what else there is to tell of an event without one.
+// journalReason returns the reason, or what else there is to tell of an event without one, and the
+// engines that it is about.
 func journalReason(e *kvgatev1.JournalEvent) string {
+	out := e.Reason + e.Detail
 	if e.Reason != "" && e.Detail != "" {
-		return e.Reason + ": " + e.Detail
+		out = e.Reason + ": " + e.Detail
 	}
-	return e.Reason + e.Detail
+	if len(e.Engines) == 0 {
+		return out
+	}
+	return strings.TrimPrefix(out+" "+strings.Join(e.Engines, " "), " ")
 }
 
 func tokensOrNothing(n int64) string {
@@ -291,6 +297,7 @@ var journalColumns = []string{
 	"index", "n", "wall_time", "ledger_time", "pool", "kind", "ticket_id", "session_id", "holder_id", "group_id", "tokens",
 	"lease_id", "grant", "epoch", "reason", "wait_seconds", "reserved_after", "ceiling_after", "waiting_after", "priority", "detail",
 	"prompt_tokens", "max_new_tokens", "reservation_tokens", "capacity_tokens", "used_tokens", "evictable_tokens", "pressure", "eviction_rate",
+	"engines", "pin_id", "in_flight",
 }
 
 // writeEventCSV writes a header and one row an event, durations in seconds and wall times in UTC.
@@ -322,5 +329,6 @@ func eventRow(e *kvgatev1.JournalEvent) []string {
 		whole(e.GetArrival().GetPromptTokens()), whole(e.GetArrival().GetMaxNewTokens()), whole(e.GetArrival().GetReservationTokens()),
 		whole(e.GetMeasured().GetCapacityTokens()), whole(e.GetMeasured().GetUsedTokens()), whole(e.GetMeasured().GetEvictableTokens()),
 		decimal(e.GetMeasured().GetPressure()), decimal(e.GetMeasured().GetEvictionRate()),
+		strings.Join(e.Engines, " "), e.PinId, whole(e.InFlight),
 	}
 }

@@ -64,7 +64,7 @@ func writeSession(w io.Writer, s *kvgatev1.Session, now time.Time) error {
 		{"turns", number(s.Turns)}, {"footprint", tokensOf(s.FootprintTokens)},
 		{"opened", ago(s.OpenedAt, now)}, {"last turn", ago(s.LastTurnAt, now)}, {"idle timeout", idleOf(s)},
 		{"engine", s.EngineUrl}, {"binding", bindingOf(s.Binding)}, {"pins", pinIDs(s.Pins)},
-		{"closing", closingOf(s, now)}, {"acknowledged", countOf(s.Acknowledged)}, {"left", countOf(s.Left)},
+		{"close began", closingOf(s, now)}, {"acknowledged", countOf(s.Acknowledged)}, {"left", countOf(s.Left)},
 	}
 	if err := writeDetails(w, details); err != nil || len(s.Owed) == 0 {
 		return err
@@ -94,6 +94,14 @@ func sessionState(s *kvgatev1.Session) string {
 		return word(s.State)
 	}
 	return word(s.State) + ", " + word(s.Phase)
+}
+
+// plural writes a number of things: "1 engine", "2 engines".
+func plural(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return number(n) + " " + thing + "s"
 }
 
 func countOf(n int64) string {
@@ -143,7 +151,7 @@ func closingOf(s *kvgatev1.Session, now time.Time) string {
 	if s.ClosingSince == nil {
 		return ""
 	}
-	return "since " + strings.TrimSuffix(ago(s.ClosingSince, now), " ago") + " (" + closeReason(s.CloseReason) + ")"
+	return ago(s.ClosingSince, now) + " (" + closeReason(s.CloseReason) + ")"
 }
 
 func closeReason(reason string) string {

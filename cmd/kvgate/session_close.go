@@ -90,7 +90,7 @@ func newSessionCloseGroupCommand(m *Main) *cobra.Command {
 		return c.print(
 			func(w io.Writer) error { return writeJSON(w, answer) },
 			func(w io.Writer) error {
-				return writeDetails(w, [][2]string{{"group", args[0]}, {"closing", number(answer.Closing) + " sessions"}})
+				return writeDetails(w, [][2]string{{"group", args[0]}, {"closing", plural(answer.Closing, "session")}})
 			},
 		)
 	})

@@ -101,8 +101,8 @@ func owedLine(list []*kvgatev1.Session, now time.Time) string {
 	if len(engines) > 3 {
 		names += ", …"
 	}
-	return clean(fmt.Sprintf("%s acknowledgements owed by %s engines (%s); the oldest close began %s: %s",
-		number(int64(owed)), number(len64(engines)), names, ago(oldest.ClosingSince, now), oldest.SessionId))
+	return clean(fmt.Sprintf("%s owed by %s (%s); the oldest close began %s: %s",
+		plural(int64(owed), "acknowledgement"), plural(len64(engines), "engine"), names, ago(oldest.ClosingSince, now), oldest.SessionId))
 }
 
 func newSessionShowCommand(m *Main) *cobra.Command {

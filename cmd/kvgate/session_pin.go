@@ -135,7 +135,7 @@ func newSessionPinsCommand(m *Main) *cobra.Command {
 func writePins(w io.Writer, pins []*kvgatev1.Pin) error {
 	rows := make([][]string, len(pins))
 	for i, p := range pins {
-		held := number(len64(p.HeldBy)) + " engines"
+		held := plural(len64(p.HeldBy), "engine")
 		if p.LedgerOnly {
 			held = "none: the ledger only"
 		}

@@ -50,7 +50,7 @@ footprint     48,000 tokens
 opened        10m00s ago
 last turn     30s ago
 idle timeout  never
-closing       since 25s (somebody closed it)
+close began   25s ago (somebody closed it)
 acknowledged  2
 
 ENGINE THAT OWES THE CLOSE  ATTEMPTS  NEXT TRY  LAST ERROR

@@ -18,6 +18,9 @@ type FleetConfig struct {
 	// AnswerMin and AnswerMax bound the tokens at which an engine ends an answer by itself; short ones
 	// are more frequent. Default 64 and 1024.
 	AnswerMin, AnswerMax int
+
+	// TagSessions starts the engines with --enable-session-radix-cache: a close frees a session's KV.
+	TagSessions bool
 }
 
 // Fleet is a running fleet. Its engines share one seed, so an answer depends on the prompt alone and
@@ -50,6 +53,7 @@ func (f *Fleet) start(cfg FleetConfig) error {
 		e, err := enginesim.New(enginesim.Config{
 			Name: fmt.Sprintf("engine-%d", i), Seed: cfg.Seed, PoolTokens: cfg.PoolTokens, Speed: cfg.Speed,
 			OutputMin: cfg.AnswerMin, OutputMax: cfg.AnswerMax, EnableMetrics: true,
+			SessionRadix: cfg.TagSessions,
 		})
 		if err != nil {
 			return err
@@ -101,6 +105,7 @@ type FleetStats struct {
 	Running         int `json:"running"`  // requests
 	Queued          int `json:"queued"`   // requests, in the engines' own queues
 	Evicted         int `json:"evicted"`
+	Released        int `json:"released"`   // freed by closes of sessions
 	Recomputed      int `json:"recomputed"` // computed again after having been computed before
 	Retractions     int `json:"retractions"`
 	PrefillComputed int `json:"prefillComputed"`
@@ -119,6 +124,7 @@ func (f *Fleet) Stats() FleetStats {
 		sum.Running += s.Running
 		sum.Queued += s.Queued
 		sum.Evicted += s.Evicted
+		sum.Released += s.Released
 		sum.Recomputed += s.Recomputed
 		sum.Retractions += s.Retracted
 		sum.PrefillComputed += s.PrefillComputed

@@ -16,6 +16,9 @@ type Config struct {
 	Speed     float64 // of the engines behind the router
 	Gate      Gate    // nil: calls go out at once
 	Prefix    string  // of session ids; keeps runs against one coordinator apart
+	Parallel  int     // sessions at work at once, the others follow as they end; 0 means all
+	// End is told of each session that is over, after its last release; nil for nobody.
+	End func(session string)
 }
 
 // Run is a run of a workload. Progress and Result may be called at any time, from any goroutine.
@@ -24,6 +27,8 @@ type Run struct {
 	gate   Gate
 	speed  float64
 	prefix string
+	end    func(session string)
+	slots  chan struct{} // one for each session at work
 	caller *caller
 	rec    recorder
 
@@ -43,12 +48,21 @@ func New(cfg Config) (*Run, error) {
 	if u, err := url.Parse(cfg.RouterURL); err != nil || u.Scheme != "http" || u.Host == "" {
 		return nil, fmt.Errorf("%w: RouterURL %q, want http:// with a host", ErrConfig, cfg.RouterURL)
 	}
-	gate := cfg.Gate
+	gate, end, parallel := cfg.Gate, cfg.End, cfg.Parallel
 	if gate == nil {
 		gate = open{}
 	}
+	if end == nil {
+		end = func(string) {}
+	}
+	if parallel == 0 {
+		parallel = len(cfg.Plan.sessions)
+	}
+	if parallel < 0 {
+		return nil, fmt.Errorf("%w: Parallel %d, want 0 or more", ErrConfig, parallel)
+	}
 	return &Run{
-		plan: cfg.Plan, gate: gate, speed: cfg.Speed, prefix: cfg.Prefix,
+		plan: cfg.Plan, gate: gate, speed: cfg.Speed, prefix: cfg.Prefix, end: end, slots: make(chan struct{}, parallel),
 		caller: newCaller(cfg.RouterURL, cfg.Plan.Workload.Agents),
 	}, nil
 }
@@ -67,8 +81,7 @@ func (r *Run) Do(ctx context.Context) error {
 	for i := range r.plan.sessions {
 		s := &session{run: r, name: sessionName(r.prefix, i), script: &r.plan.sessions[i], phase: outside}
 		wg.Go(func() {
-			err := s.play(ctx)
-			s.enter(outside)
+			err := r.atWork(ctx, s)
 			gaveUp := err != nil && ctx.Err() == nil
 			r.rec.end(s.tokens, gaveUp)
 			if gaveUp {
@@ -83,6 +96,20 @@ func (r *Run) Do(ctx context.Context) error {
 		errs = append(errs, ctx.Err())
 	}
 	return errors.Join(errs...)
+}
+
+// atWork plays a session once there is a slot for it, and tells that it is over.
+func (r *Run) atWork(ctx context.Context, s *session) error {
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := s.play(ctx)
+	s.enter(outside)
+	r.end(s.name)
+	return err
 }
 
 func (r *Run) mark(at *time.Time) {

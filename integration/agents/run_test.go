@@ -204,3 +204,39 @@ func TestAGateThatFailsEndsTheSessions(t *testing.T) {
 		t.Errorf("result %+v", res)
 	}
 }
+
+// TestSessionsFollowEachOther: no more are at work than there are slots, and each tells of its end, once.
+func TestSessionsFollowEachOther(t *testing.T) {
+	const parallel = 3
+	fleet := startTestFleet(t, 50_000)
+	var (
+		mu    sync.Mutex
+		r     *Run
+		ended = map[string]int{}
+	)
+	end := func(session string) {
+		p := r.Progress()
+		mu.Lock()
+		defer mu.Unlock()
+		ended[session]++
+		if n := p.Tools + p.AtGate + p.AtEngine; n >= parallel {
+			t.Errorf("%d others are at work when %s ends", n, session)
+		}
+	}
+	var err error
+	r, err = New(Config{Plan: newTestPlan(t, small), RouterURL: fleet.RouterURL(), Speed: testSpeed, Prefix: "test-", Parallel: parallel, End: end})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Do(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res := r.Result(); len(ended) != small.Agents || !res.Complete() {
+		t.Errorf("%d sessions told of their ends, want %d; %+v", len(ended), small.Agents, res)
+	}
+	for session, n := range ended {
+		if n != 1 {
+			t.Errorf("%s ended %d times", session, n)
+		}
+	}
+}

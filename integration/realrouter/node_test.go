@@ -28,6 +28,7 @@ type node struct {
 	admission kvgatev1connect.AdmissionServiceClient
 	cluster   kvgatev1connect.ClusterServiceClient
 	observe   kvgatev1connect.ObserveServiceClient
+	sessions  kvgatev1connect.SessionServiceClient
 }
 
 // startNode starts a cluster of one node on the router and waits until it decides.
@@ -42,6 +43,7 @@ func startNode(t *testing.T, r *router) *node {
 		admission: kvgatev1connect.NewAdmissionServiceClient(client, p.URL()),
 		cluster:   kvgatev1connect.NewClusterServiceClient(client, p.URL()),
 		observe:   kvgatev1connect.NewObserveServiceClient(client, p.URL()),
+		sessions:  kvgatev1connect.NewSessionServiceClient(client, p.URL()),
 	}
 	must(t, n.cluster.UpdateSettings, &v1.UpdateSettingsRequest{
 		Settings: &v1.Settings{PollInterval: durationpb.New(pollInterval)},

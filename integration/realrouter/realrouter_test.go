@@ -139,3 +139,29 @@ func goesAhead(t *testing.T, n *node, ticket string) {
 		t.Errorf("acquire answers %v, want to bypass as degraded", got)
 	}
 }
+
+// TestACloseReachesEachEngineOnce although the router lists every DP rank: an engine passes a close on to
+// its ranks by itself.
+func TestACloseReachesEachEngineOnce(t *testing.T) {
+	const ranks = 2
+	onEach(t, func(t *testing.T, b brand) {
+		engines := []*enginesim.Engine{engine(t, poolA, ranks), engine(t, poolB, ranks)}
+		r := b.start(t, []string{engines[0].URL(), engines[1].URL()}, "--dp-aware")
+		procs.Eventually(t, limit, func() bool { return len(r.workers("")) == len(engines)*ranks }, func() string { return "router does not list the ranks" })
+		n := startNode(t, r)
+		n.awaitEpoch(n.awaitDegraded(false).Epoch, ranks*(poolA+poolB))
+		for _, session := range []string{"s1", "s2"} {
+			lease := must(t, n.admission.Acquire, &v1.AcquireRequest{TicketId: session + ":0", SessionId: session, PromptTokens: 100})
+			must(t, n.admission.Release, &v1.ReleaseRequest{TicketId: session + ":0", Grant: lease.Grant})
+			got := must(t, n.sessions.CloseSession, &v1.CloseSessionRequest{SessionId: session, Wait: true}).Session
+			if got.State != v1.SessionState_SESSION_STATE_CLOSED || got.Acknowledged != int64(len(engines)) {
+				t.Errorf("session is %v, want closed and acknowledged by %d engines", got, len(engines))
+			}
+		}
+		for _, e := range engines {
+			if got := e.ClosedSessions(); !slices.Equal(got, []string{"s1", "s2"}) {
+				t.Errorf("%s heard closes of %v, want s1 and s2 once each", e.URL(), got)
+			}
+		}
+	})
+}
