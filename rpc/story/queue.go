@@ -3,6 +3,7 @@ package story
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // enqueue puts a life behind those of its priority and above.
@@ -102,4 +103,13 @@ func (p *Pool) obstacle(l *Life) string {
 		return capacityExhausted
 	}
 	return ""
+}
+
+// OldestWait returns how long the one that waits longest has waited.
+func (p *Pool) OldestWait(now int64) time.Duration {
+	oldest := now
+	for _, l := range p.queue {
+		oldest = min(oldest, l.Waiting.LedgerTime)
+	}
+	return time.Duration(now - oldest)
 }

@@ -34,6 +34,8 @@ type Pool struct {
 	// Threshold is the pressure from which nothing is admitted, 0 while no settings event was read.
 	Threshold float64
 	Degraded  bool
+	// Told reports that an event told the budget.
+	Told bool
 	// Lives are over or not, in the order of their first events; empty where Reader.Done takes them.
 	Lives []*Life
 
@@ -89,7 +91,7 @@ func (r *Reader) Read(e *Event) {
 	p := r.pool(e.Pool)
 	r.apply(p, e)
 	if tellsBudget(e.Kind) {
-		p.Reserved, p.Ceiling, p.Waiting = e.ReservedAfter, e.CeilingAfter, e.WaitingAfter
+		p.Reserved, p.Ceiling, p.Waiting, p.Told = e.ReservedAfter, e.CeilingAfter, e.WaitingAfter, true
 	}
 	for _, l := range p.watched {
 		p.review(l, e)

@@ -1,0 +1,267 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/story"
+	"kvgate/rpc/words"
+)
+
+// points is how many a chart has.
+const points = 480
+
+// charts is the data of all charts, as the script reads it. Times are Unix seconds; nothing known is null.
+type charts struct {
+	T            []float64  `json:"t"`
+	Reserved     []*float64 `json:"reserved"`
+	Ceiling      []*float64 `json:"ceiling"`
+	Pressure     []*float64 `json:"pressure"`
+	Threshold    []*float64 `json:"threshold"`
+	Evictable    []*float64 `json:"evictable"`
+	EvictionRate []*float64 `json:"evictionRate"`
+	Waiting      []*float64 `json:"waiting"`
+	Oldest       []*float64 `json:"oldest"`
+	Decisions    []decision `json:"decisions"`
+	Marks        []mark     `json:"marks"`
+	// Offset of the zone in seconds, Step the seconds between points.
+	Offset int     `json:"offset"`
+	Step   float64 `json:"step"`
+}
+
+// decision is how often per second one thing was decided.
+type decision struct {
+	Name  string    `json:"name"`
+	Rate  []float64 `json:"rate"`
+	total float64
+}
+
+// mark is a vertical line, or a band when it has an end.
+type mark struct {
+	T     float64  `json:"t"`
+	End   *float64 `json:"end"`
+	Kind  string   `json:"kind"`
+	Label string   `json:"label"`
+}
+
+// fold goes through the journal once and keeps what the charts and tables need.
+type fold struct {
+	in          Input
+	from, until time.Time
+	step        time.Duration
+	reader      *story.Reader
+	c           charts
+	rates       map[string]*decision
+	at          int // the point being filled
+	inside      int // events in the window
+	// busy integrates reserved and ceiling over wall time in the window.
+	busyReserved, busyCeiling float64
+	previous                  time.Time
+	peakReserved, peakWaiting int64
+	sessions                  map[string]*sessionSpan
+}
+
+func newFold(in Input, from, until time.Time) *fold {
+	f := &fold{
+		in: in, from: from, until: until, step: max(until.Sub(from)/points, 1),
+		reader: &story.Reader{Settings: story.SettingsBefore(in.Events, in.Settings)},
+		rates:  map[string]*decision{}, at: -1, sessions: map[string]*sessionSpan{}, previous: from,
+	}
+	_, f.c.Offset = from.In(in.Zone).Zone()
+	f.c.Step = f.step.Seconds()
+	return f
+}
+
+func (f *fold) run() {
+	for _, e := range f.in.Events {
+		at := e.WallTime.AsTime()
+		if e.WallTime == nil {
+			at = f.previous
+		}
+		if !at.Before(f.until) {
+			break
+		}
+		if !at.Before(f.from) {
+			f.advance(at)
+		}
+		f.reader.Read(e)
+		if e.Pool == f.in.Pool {
+			f.session(e, at)
+		}
+		if !at.Before(f.from) && e.Pool == f.in.Pool {
+			f.inside++
+			f.count(e)
+			f.sample()
+		}
+	}
+	f.advance(f.until.Add(-1))
+}
+
+// advance fills the points up to a time with what is known by then.
+func (f *fold) advance(at time.Time) {
+	p := f.reader.Pool(f.in.Pool)
+	if p != nil && at.After(f.previous) {
+		d := at.Sub(f.previous).Seconds()
+		f.busyReserved += float64(p.Reserved) * d
+		f.busyCeiling += float64(p.Ceiling) * d
+	}
+	if at.After(f.previous) {
+		f.previous = at
+	}
+	to := min(int(at.Sub(f.from)/f.step), points-1)
+	for f.at < to {
+		f.at++
+		f.c.T = append(f.c.T, float64(f.from.Add(time.Duration(f.at)*f.step).UnixMilli())/1000)
+		f.point(p)
+	}
+}
+
+// point appends one point to every series.
+func (f *fold) point(p *story.Pool) {
+	c := &f.c
+	add := func(s *[]*float64, v float64, known bool) {
+		if !known {
+			*s = append(*s, nil)
+			return
+		}
+		*s = append(*s, &v)
+	}
+	known := p != nil && p.Told
+	if p == nil {
+		p = &story.Pool{}
+	}
+	m := p.Measured
+	add(&c.Reserved, float64(p.Reserved), known)
+	add(&c.Ceiling, float64(p.Ceiling), known)
+	add(&c.Waiting, float64(p.Waiting), known)
+	add(&c.Oldest, p.OldestWait(f.reader.Now).Seconds(), known)
+	add(&c.Pressure, 100*m.GetPressure(), m != nil)
+	add(&c.Threshold, 100*p.Threshold, p.Threshold > 0)
+	add(&c.Evictable, share(m), m.GetCapacityTokens() > 0)
+	add(&c.EvictionRate, m.GetEvictionRate(), m != nil)
+}
+
+func share(m *kvgatev1.Measured) float64 {
+	return 100 * float64(m.GetEvictableTokens()) / float64(max(1, m.GetCapacityTokens()))
+}
+
+// sample raises the current point to a peak between points.
+func (f *fold) sample() {
+	p := f.reader.Pool(f.in.Pool)
+	f.peakReserved, f.peakWaiting = max(f.peakReserved, p.Reserved), max(f.peakWaiting, p.Waiting)
+	raise := func(s []*float64, v float64) {
+		if at := &s[f.at]; *at == nil || **at < v {
+			*at = &v
+		}
+	}
+	raise(f.c.Reserved, float64(p.Reserved))
+	raise(f.c.Waiting, float64(p.Waiting))
+	if p.Measured != nil {
+		raise(f.c.Pressure, 100*p.Measured.Pressure)
+		raise(f.c.EvictionRate, p.Measured.EvictionRate)
+	}
+	ceiling := float64(p.Ceiling)
+	f.c.Ceiling[f.at] = &ceiling
+}
+
+// count counts a decision.
+func (f *fold) count(e *kvgatev1.JournalEvent) {
+	name := ""
+	switch e.Kind {
+	case "admitted":
+		name = "admitted at once"
+		if e.Arrival == nil || e.Wait.AsDuration() > 0 {
+			name = "admitted after waiting"
+		}
+	case "waiting":
+		name = "queued: " + e.Reason
+	case "bypassed", "abandoned":
+		name = "let go: " + e.Reason
+	default:
+		return
+	}
+	d := f.rates[name]
+	if d == nil {
+		d = &decision{Name: name, Rate: make([]float64, points)}
+		f.rates[name] = d
+	}
+	d.Rate[f.at] += 1 / f.c.Step
+	d.total++
+}
+
+func (f *fold) charts() charts {
+	for _, d := range f.rates {
+		for i := range d.Rate {
+			d.Rate[i] = float64(int64(d.Rate[i]*1000+0.5)) / 1000
+		}
+		f.c.Decisions = append(f.c.Decisions, *d)
+	}
+	slices.SortFunc(f.c.Decisions, func(a, b decision) int { return strings.Compare(a.Name, b.Name) })
+	return f.c
+}
+
+// lives returns the tickets that were there in the window.
+func (f *fold) lives() []*story.Life {
+	p := f.reader.Pool(f.in.Pool)
+	if p == nil {
+		return nil
+	}
+	var out []*story.Life
+	for _, l := range p.Lives {
+		if l.Ended == nil || !l.Ended.WallTime.AsTime().Before(f.from) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+func (f *fold) tiles(lives []*story.Life) []tile {
+	var admitted, waited, letGo, lost float64
+	for _, d := range f.c.Decisions {
+		switch {
+		case strings.HasPrefix(d.Name, "admitted"):
+			admitted += d.total
+		case strings.HasPrefix(d.Name, "queued"):
+			waited += d.total
+		default:
+			letGo += d.total
+		}
+	}
+	var reclaimed int64
+	for _, l := range lives {
+		if e := l.Ended; e != nil && e.Grant != 0 && (e.Kind == "holder_expired" || e.Kind == "lease_expired" || e.Kind == "unclaimed") {
+			lost++
+			reclaimed += e.Tokens
+		}
+	}
+	used := "unknown"
+	if f.busyCeiling > 0 {
+		used = words.Percent(f.busyReserved / f.busyCeiling)
+	}
+	count := func(n float64) string { return words.Number(int64(n)) }
+	return []tile{
+		{"tickets", words.Number(len(lives)), "arrived or still open in the window"},
+		{"admitted", count(admitted), "leases granted"},
+		{"queued", count(waited), "could not go at once"},
+		{"let go", count(letGo), "bypassed without a lease"},
+		{"utilisation", used, "reserved ÷ ceiling, over time"},
+		{"peak reserved", words.Number(f.peakReserved), "tokens"},
+		{"longest queue", words.Number(f.peakWaiting), "tickets at once"},
+		{"leases taken back", count(lost), words.Number(reclaimed) + " tokens"},
+	}
+}
+
+func marks(all []story.Incident) []mark {
+	out := []mark{}
+	for _, i := range all {
+		m := mark{T: float64(i.At.UnixMilli()) / 1000, Kind: i.Kind, Label: i.Title}
+		if !i.Until.IsZero() {
+			end := float64(i.Until.UnixMilli()) / 1000
+			m.End = &end
+		}
+		out = append(out, m)
+	}
+	return out
+}

@@ -1,0 +1,125 @@
+"use strict";
+// Draws the charts from the data in the page. Colours come from the style sheet, so that dark mode and print have theirs.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const group = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+  const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  const markColour = {
+    engine_lost: "--red", close_failed: "--red", degraded: "--red", holder_expired: "--orange", lease_expired: "--orange",
+    settings: "--purple", engine_joined: "--green", leader: "--grey", pool_deleted: "--grey",
+  };
+  const palette = ["--blue", "--orange", "--green", "--purple", "--red", "--sky", "--yellow", "--grey"];
+  const sync = uPlot.sync("time");
+  let charts = [];
+
+  // drawMarks puts bands behind the lines of a chart, or lines over them.
+  function drawMarks(bands) {
+    return (u) => {
+      const { ctx, bbox } = u;
+      ctx.save();
+      ctx.beginPath();
+      ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+      ctx.clip();
+      for (const m of data.marks) {
+        const x = u.valToPos(m.t, "x", true);
+        if (m.kind === "degraded") {
+          if (!bands) continue;
+          const end = m.end === null ? bbox.left + bbox.width : u.valToPos(m.end, "x", true);
+          ctx.fillStyle = css("--band");
+          ctx.fillRect(x, bbox.top, Math.max(end - x, 2), bbox.height);
+          continue;
+        }
+        if (bands || m.kind === "engine_joined" || m.kind === "lease_expired") continue;
+        ctx.strokeStyle = css(markColour[m.kind] || "--grey");
+        ctx.lineWidth = 1.5 * devicePixelRatio;
+        ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]);
+        ctx.beginPath();
+        ctx.moveTo(x, bbox.top);
+        ctx.lineTo(x, bbox.top + bbox.height);
+        ctx.stroke();
+      }
+      ctx.restore();
+    };
+  }
+
+  const axis = (more) => Object.assign({
+    stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1, size: 5 },
+    font: "12px system-ui, 'DejaVu Sans', sans-serif",
+  }, more);
+
+  function plot(id, series, values, axes, scales) {
+    const at = document.getElementById(id);
+    const options = {
+      width: at.clientWidth || 680, height: 190,
+      tzDate: (t) => uPlot.tzDate(new Date((t + data.offset) * 1e3), "Etc/UTC"),
+      cursor: { sync: { key: sync.key }, drag: { x: true, y: false } },
+      legend: { live: true },
+      scales: Object.assign({ x: { time: true } }, scales),
+      axes: [axis({ space: 90 })].concat(axes),
+      series: [{ label: "time", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" }].concat(series),
+      hooks: { drawClear: [drawMarks(true)], draw: [drawMarks(false)] },
+    };
+    charts.push([at, new uPlot(options, [data.t].concat(values), at)]);
+  }
+
+  const stepped = uPlot.paths.stepped({ align: 1 });
+  const line = (label, colour, more) => Object.assign({
+    label, stroke: css(colour), width: 1.75, points: { show: false }, value: (_, v) => (v === null || v === undefined ? "–" : group.format(v)),
+  }, more);
+  const left = (scale, format, more) => axis(Object.assign({ scale, size: 62, values: (_, ticks) => ticks.map(format) }, more));
+  const right = (scale, format) => left(scale, format, { side: 1, grid: { show: false } });
+  const fromZero = { range: (_, lo, hi) => [0, hi > 0 ? hi * 1.08 : 1] };
+
+  // stack adds each series to those before it; the tallest is drawn first.
+  function stack(decisions) {
+    const total = new Array(data.t.length).fill(0);
+    return decisions.map((d, i) => {
+      const sum = d.rate.slice(0, total.length).map((v, j) => (total[j] += v));
+      const colour = css(palette[i % palette.length]);
+      return [{
+        label: d.name, stroke: colour, fill: colour, width: 0, points: { show: false }, scale: "y",
+        paths: uPlot.paths.bars({ size: [1, Infinity], gap: 0, align: 1 }), value: (u, _, __, at) => (at === null || at === undefined ? "–" : group.format(d.rate[at])),
+      }, sum];
+    }).reverse();
+  }
+
+  function draw() {
+    for (const [, u] of charts) u.destroy();
+    charts = [];
+    plot("c-budget", [
+      line("reserved", "--blue", { paths: stepped, fill: css("--fill"), scale: "y" }),
+      line("ceiling", "--red", { paths: stepped, scale: "y", dash: [8, 4] }),
+    ], [data.reserved, data.ceiling], [left("y", (v) => short.format(v))], { y: fromZero });
+    plot("c-queue", [
+      line("waiting", "--orange", { paths: stepped, scale: "y", fill: css("--fill") }),
+      line("oldest wait, s", "--purple", { scale: "s", dash: [4, 3] }),
+    ], [data.waiting, data.oldest], [left("y", (v) => short.format(v)), right("s", (v) => short.format(v) + " s")], { y: fromZero, s: fromZero });
+    const layers = stack(data.decisions || []);
+    plot("c-decisions", layers.map((l) => l[0]), layers.map((l) => l[1]), [left("y", (v) => short.format(v))], { y: fromZero });
+    plot("c-pressure", [
+      line("pressure, %", "--blue", { scale: "y" }), line("threshold, %", "--red", { paths: stepped, scale: "y", dash: [8, 4] }),
+      line("evictable share, %", "--green", { scale: "y", dash: [4, 3] }),
+    ], [data.pressure, data.threshold, data.evictable], [left("y", (v) => v + " %")], { y: { range: [0, 105] } });
+    plot("c-eviction", [line("evicted tokens/s", "--purple", { scale: "y", fill: css("--fill") })], [data.evictionRate], [left("y", (v) => short.format(v))], { y: fromZero });
+  }
+
+  function resize(width) {
+    for (const [at, u] of charts) {
+      const w = width || at.clientWidth;
+      if (w > 0 && w !== u.width) u.setSize({ width: w, height: 190 });
+    }
+  }
+
+  draw();
+  new ResizeObserver(() => resize(0)).observe(document.querySelector("main"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  const paper = matchMedia("print");
+  const onPaper = (printing) => {
+    for (const d of document.querySelectorAll("details.worst")) d.open = printing || d.open;
+    draw();
+    resize(printing ? 680 : 0);
+  };
+  paper.addEventListener("change", (e) => onPaper(e.matches));
+  document.documentElement.dataset.ready = "yes";
+})();
