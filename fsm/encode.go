@@ -88,6 +88,14 @@ func encodeCounters(c *ledger.Counters) *fsmpb.Counters {
 	}
 }
 
+// EncodeEvent returns an event of the ledger as the journal stores it, with the wall time of its leader in
+// nanoseconds since 1970.
+func EncodeEvent(e ledger.Event, wall int64) *fsmpb.Event {
+	m := &fsmpb.Event{}
+	encodeEvent(&e, wall, m)
+	return m
+}
+
 func encodeEvent(e *ledger.Event, wall int64, into *fsmpb.Event) {
 	into.Reset()
 	into.LedgerTime, into.WallTime = int64(e.At), wall

@@ -150,9 +150,14 @@ func journalEvent(r store.JournalRecord) (*kvgatev1.JournalEvent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal event %d.%d: %w", r.Index, r.N, err)
 	}
+	return JournalEvent(r.Index, r.N, e), nil
+}
+
+// JournalEvent returns a stored event as the API shows it: the n-th of log entry index.
+func JournalEvent(index uint64, n uint32, e *fsmpb.Event) *kvgatev1.JournalEvent {
 	m := &kvgatev1.JournalEvent{
-		Index:         r.Index,
-		N:             r.N,
+		Index:         index,
+		N:             n,
 		LedgerTime:    e.GetLedgerTime(),
 		Pool:          e.GetPool(),
 		Kind:          e.GetKind(),
@@ -184,7 +189,7 @@ func journalEvent(r store.JournalRecord) (*kvgatev1.JournalEvent, error) {
 		m.LeaseId = ledger.LeaseID(e.GetEpoch(), e.GetTicket())
 	}
 	journalExtras(e, m)
-	return m, nil
+	return m
 }
 
 // journalExtras adds what only some kinds of events have.

@@ -185,3 +185,16 @@ func (b *book) keptSince(zone *time.Location) string {
 	}
 	return text
 }
+
+// wall returns a moment as wall time: for ledger time that of the first event that is not before it.
+func (b *book) wall(p moment) time.Time {
+	if !p.inLedger {
+		return p.wall
+	}
+	for _, e := range b.events {
+		if e.WallTime != nil && !less(e, p) {
+			return e.WallTime.AsTime()
+		}
+	}
+	return time.Time{}
+}

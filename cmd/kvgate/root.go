@@ -70,6 +70,7 @@ func commands(m *Main) []*cobra.Command {
 		newQueueCommand(m),
 		newEnginesCommand(m),
 		newJournalCommand(m),
+		newReportCommand(m),
 		newSettingsCommand(m),
 		newStepCommand(m),
 		newNodeCommand(m),

@@ -57,7 +57,9 @@ func Night(seed uint64) *Recorder {
 }
 
 func (n *night) plant() {
-	n.later(HolderDies-30*time.Second, n.hoard)
+	for i := range 8 {
+		n.later(HolderDies-time.Minute+time.Duration(i)*time.Second, func(at time.Duration) { n.hoard(at, i) })
+	}
 	n.later(HolderGone, func(at time.Duration) { n.Expire(at, DeadHolder) })
 	n.later(MistakeMade, func(at time.Duration) { n.Set(at, ledger.Settings{Headroom: 0.09}, "headroom") })
 	n.later(MistakeUndo, func(at time.Duration) { n.Set(at, ledger.Settings{Headroom: 0.9}, "headroom") })
@@ -74,13 +76,11 @@ func (n *night) plant() {
 	})
 }
 
-// hoard has one worker take much of the budget and die.
-func (n *night) hoard(at time.Duration) {
-	for i := range 14 {
-		n.Acquire(at+time.Duration(i)*time.Second, ledger.Acquire{
-			Ticket: fmt.Sprintf("bulk-%02d:0", i), PromptTokens: 30_000, MaxNewTokens: 8_192, Priority: 1, MaxWait: -1, Holder: DeadHolder, Session: "bulk",
-		})
-	}
+// hoard has one worker take a large part of the budget.
+func (n *night) hoard(at time.Duration, i int) {
+	n.Acquire(at, ledger.Acquire{
+		Ticket: fmt.Sprintf("bulk-%02d:0", i), PromptTokens: 30_000, MaxNewTokens: 8_192, Priority: 1, MaxWait: -1, Holder: DeadHolder, Session: "bulk",
+	})
 }
 
 // turn is one generate call of a session: it asks, generates when it is let go, thinks, and comes again.

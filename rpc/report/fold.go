@@ -1,6 +1,7 @@
 package report
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +12,7 @@ import (
 )
 
 // points is how many a chart has.
-const points = 480
+const points = 360
 
 // charts is the data of all charts, as the script reads it. Times are Unix seconds; nothing known is null.
 type charts struct {
@@ -126,6 +127,7 @@ func (f *fold) point(p *story.Pool) {
 			*s = append(*s, nil)
 			return
 		}
+		v = rounded(v)
 		*s = append(*s, &v)
 	}
 	known := p != nil && p.Told
@@ -143,6 +145,9 @@ func (f *fold) point(p *story.Pool) {
 	add(&c.EvictionRate, m.GetEvictionRate(), m != nil)
 }
 
+// rounded keeps three digits behind the point: more would only make the file longer.
+func rounded(v float64) float64 { return math.Round(1000*v) / 1000 }
+
 func share(m *kvgatev1.Measured) float64 {
 	return 100 * float64(m.GetEvictableTokens()) / float64(max(1, m.GetCapacityTokens()))
 }
@@ -152,6 +157,7 @@ func (f *fold) sample() {
 	p := f.reader.Pool(f.in.Pool)
 	f.peakReserved, f.peakWaiting = max(f.peakReserved, p.Reserved), max(f.peakWaiting, p.Waiting)
 	raise := func(s []*float64, v float64) {
+		v = rounded(v)
 		if at := &s[f.at]; *at == nil || **at < v {
 			*at = &v
 		}
@@ -194,7 +200,7 @@ func (f *fold) count(e *kvgatev1.JournalEvent) {
 func (f *fold) charts() charts {
 	for _, d := range f.rates {
 		for i := range d.Rate {
-			d.Rate[i] = float64(int64(d.Rate[i]*1000+0.5)) / 1000
+			d.Rate[i] = rounded(d.Rate[i])
 		}
 		f.c.Decisions = append(f.c.Decisions, *d)
 	}

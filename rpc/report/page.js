@@ -9,7 +9,11 @@
     engine_lost: "--red", close_failed: "--red", degraded: "--red", holder_expired: "--orange", lease_expired: "--orange",
     settings: "--purple", engine_joined: "--green", leader: "--grey", pool_deleted: "--grey",
   };
-  const palette = ["--blue", "--orange", "--green", "--purple", "--red", "--sky", "--yellow", "--grey"];
+  const palette = ["--red", "--yellow", "--purple", "--sky"];
+  const decisionColour = {
+    "admitted at once": "--green", "admitted after waiting": "--blue", "queued: older_waiter": "--grey",
+    "queued: capacity_exhausted": "--orange", "queued: pressure_guard": "--purple",
+  };
   const sync = uPlot.sync("time");
   let charts = [];
 
@@ -48,15 +52,24 @@
     font: "12px system-ui, 'DejaVu Sans', sans-serif",
   }, more);
 
+  // clock labels the time axis in the report's zone: the day where it changes, seconds only where they matter.
+  const clock = (_, ticks, __, ___, step) => ticks.map((t, i) => {
+    const iso = new Date((t + data.offset) * 1e3).toISOString();
+    const time = iso.slice(11, step < 1 ? 23 : step < 60 ? 19 : 16);
+    const day = iso.slice(0, 10);
+    const before = i > 0 && new Date((ticks[i - 1] + data.offset) * 1e3).toISOString().slice(0, 10);
+    return day === before ? time : time + "\n" + day;
+  });
+
   function plot(id, series, values, axes, scales) {
     const at = document.getElementById(id);
     const options = {
-      width: at.clientWidth || 680, height: 190,
+      width: at.clientWidth || 680, height: 190, padding: [null, axes.length > 1 ? null : 62, null, null],
       tzDate: (t) => uPlot.tzDate(new Date((t + data.offset) * 1e3), "Etc/UTC"),
       cursor: { sync: { key: sync.key }, drag: { x: true, y: false } },
       legend: { live: true },
       scales: Object.assign({ x: { time: true } }, scales),
-      axes: [axis({ space: 90 })].concat(axes),
+      axes: [axis({ space: 80, values: clock })].concat(axes),
       series: [{ label: "time", value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" }].concat(series),
       hooks: { drawClear: [drawMarks(true)], draw: [drawMarks(false)] },
     };
@@ -76,7 +89,7 @@
     const total = new Array(data.t.length).fill(0);
     return decisions.map((d, i) => {
       const sum = d.rate.slice(0, total.length).map((v, j) => (total[j] += v));
-      const colour = css(palette[i % palette.length]);
+      const colour = css(decisionColour[d.name] || palette[i % palette.length]);
       return [{
         label: d.name, stroke: colour, fill: colour, width: 0, points: { show: false }, scale: "y",
         paths: uPlot.paths.bars({ size: [1, Infinity], gap: 0, align: 1 }), value: (u, _, __, at) => (at === null || at === undefined ? "–" : group.format(d.rate[at])),

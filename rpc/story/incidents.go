@@ -221,7 +221,7 @@ func (f *finder) outage(e *Event) {
 	if e.Kind == "recovered" {
 		if open != nil {
 			open.Until = wall(e)
-			open.Title = "Degraded for " + words.Duration(open.Until.Sub(open.At))
+			open.Title = "Degraded for " + words.Duration(max(0, open.Until.Sub(open.At)))
 			delete(f.degraded, e.Pool)
 		}
 		return
