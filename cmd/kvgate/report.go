@@ -56,7 +56,7 @@ func writeReport(ctx context.Context, c *client, w timeWindow, out string) error
 	if out == "-" {
 		return page.Write(c.m.stdout)
 	}
-	if err := writeFile(out, page.Write); err != nil {
+	if err := replaceFile(out, page.Write); err != nil {
 		return err
 	}
 	c.note("wrote %s", out)
@@ -71,8 +71,8 @@ func (c *client) source() string {
 	return c.endpoints[c.current].url
 }
 
-// writeFile writes a file whole or not at all.
-func writeFile(path string, write func(io.Writer) error) (err error) {
+// replaceFile writes a file whole or not at all.
+func replaceFile(path string, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err

@@ -64,7 +64,7 @@
   function plot(id, series, values, axes, scales) {
     const at = document.getElementById(id);
     const options = {
-      width: at.clientWidth || 680, height: 190, padding: [null, axes.length > 1 ? null : 62, null, null],
+      width: at.clientWidth || 680, height: 190, padding: [null, axes.length > 1 || at.clientWidth < 640 ? null : 62, null, null],
       tzDate: (t) => uPlot.tzDate(new Date((t + data.offset) * 1e3), "Etc/UTC"),
       cursor: { sync: { key: sync.key }, drag: { x: true, y: false } },
       legend: { live: true },
