@@ -37,7 +37,7 @@ build: ## Build bin/kvgate
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/kvgate ./cmd/kvgate
 
 .PHONY: test
-test: ## Run every test; needs Python 3 and the package registries for the real routers
+test: ## Run every test; needs Python 3, Chromium, and the package registries for the real routers
 	$(GO) vet ./...
 	$(GO) test -timeout 20m ./...
 
