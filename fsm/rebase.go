@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -37,7 +36,7 @@ type place struct {
 }
 
 // rebase writes the state of the archive in file, without its journal, to w as it is to be in p.
-func rebase(file *os.File, w io.Writer, p *place) (store.Header, error) {
+func rebase(file io.ReadSeeker, w io.Writer, p *place) (store.Header, error) {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return store.Header{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -74,6 +75,11 @@ type ServeConfig struct {
 	FailOpenAfter time.Duration
 	// SnapshotThreshold is how many log entries make raft take a new snapshot.
 	SnapshotThreshold uint64
+	// SnapshotDir is where this node saves snapshots of itself, SnapshotKeep of them, one each
+	// SnapshotEvery; "" means that it saves none.
+	SnapshotDir   string
+	SnapshotEvery time.Duration
+	SnapshotKeep  int
 
 	LogLevel  string
 	LogFormat string
@@ -109,6 +115,9 @@ func (c *ServeConfig) flags() *pflag.FlagSet {
 	fs.StringVar(&c.EngineAdminKeyFile, "engine-admin-key-file", "", "file that holds the engines' admin API key")
 	fs.DurationVar(&c.FailOpenAfter, "fail-open-after", 2*time.Second, "longest wait for a leader before a call is answered without one")
 	fs.Uint64Var(&c.SnapshotThreshold, "snapshot-threshold", 8192, "log entries after which a snapshot is taken")
+	fs.StringVar(&c.SnapshotDir, "snapshot-dir", "", "directory in which this node saves snapshots that can be restored (default: none are saved)")
+	fs.DurationVar(&c.SnapshotEvery, "snapshot-every", time.Hour, "time between two snapshots in --snapshot-dir")
+	fs.IntVar(&c.SnapshotKeep, "snapshot-keep", 24, "how many of this node's snapshots stay in --snapshot-dir")
 	choiceVar(fs, &c.LogLevel, "log-level", "info", "least severe lines logged", "debug", "info", "warn", "error")
 	choiceVar(fs, &c.LogFormat, "log-format", "text", "form of the log", "text", "json")
 	fs.BoolVar(&c.Strict, "strict", false, "refuse to start with an unsafe configuration instead of warning")
@@ -282,6 +291,12 @@ func (c *ServeConfig) checkLimits() error {
 	if c.FailOpenAfter <= 0 || c.FailOpenAfter > time.Hour {
 		return badValue("fail-open-after", c.FailOpenAfter.String(), "a duration above 0s and at most 1h")
 	}
+	if c.SnapshotEvery < time.Second {
+		return badValue("snapshot-every", c.SnapshotEvery.String(), "a duration of 1s or more")
+	}
+	if c.SnapshotKeep < 1 {
+		return badValue("snapshot-keep", strconv.Itoa(c.SnapshotKeep), "a whole number above 0")
+	}
 	if c.SnapshotThreshold == 0 {
 		return badValue("snapshot-threshold", "0", "a whole number above 0")
 	}
@@ -318,6 +333,9 @@ func (c *ServeConfig) Attrs() []slog.Attr {
 		slog.Bool("strict", c.Strict),
 		slog.Duration("fail_open_after", c.FailOpenAfter),
 		slog.Uint64("snapshot_threshold", c.SnapshotThreshold),
+		slog.String("snapshot_dir", c.SnapshotDir),
+		slog.Duration("snapshot_every", c.SnapshotEvery),
+		slog.Int("snapshot_keep", c.SnapshotKeep),
 		slog.String("log_level", c.LogLevel),
 		slog.String("log_format", c.LogFormat),
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -15,6 +16,7 @@ import (
 	"kvgate/rpc"
 	"kvgate/scrape"
 	"kvgate/sessions"
+	"kvgate/store"
 )
 
 // node is one running node: the replica and the server of its API.
@@ -25,6 +27,8 @@ type node struct {
 	log     *slog.Logger
 	cancel  context.CancelFunc
 	served  chan error
+	// saving is closed when nothing is saved on a schedule any more.
+	saving chan struct{}
 	// closed closes the node once and answers every time.
 	closed func() error
 }
@@ -58,9 +62,11 @@ func startNode(ctx context.Context, cfg ServeConfig, log *slog.Logger) (*node, e
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n := &node{
 		replica: replica, engines: engines, url: secure.baseURL(listener.Addr().String()), log: log, cancel: cancel, served: make(chan error, 1),
+		saving: make(chan struct{}),
 	}
 	n.closed = sync.OnceValue(n.close)
 	go func() { n.served <- server.Serve(serving, listener) }()
+	go func() { n.saveOnSchedule(serving, &cfg); close(n.saving) }()
 	log.Info("serving", "url", n.url, "node", cfg.NodeID)
 	return n, nil
 }
@@ -117,6 +123,19 @@ func knownEngines(r *fsm.Replica) func(context.Context, string) []ledger.Engine 
 	}
 }
 
+// saveOnSchedule saves snapshots until ctx ends, where the configuration asks for that.
+func (n *node) saveOnSchedule(ctx context.Context, cfg *ServeConfig) {
+	if cfg.SnapshotDir == "" {
+		return
+	}
+	ticker := time.NewTicker(cfg.SnapshotEvery)
+	defer ticker.Stop()
+	s := &saver{
+		replica: n.replica, node: cfg.NodeID, dir: cfg.SnapshotDir, keep: cfg.SnapshotKeep, log: n.log, now: time.Now, free: store.FreeBytes,
+	}
+	s.run(ctx, ticker.C)
+}
+
 // URL returns the base URL of the API.
 func (n *node) URL() string { return n.url }
 
@@ -140,6 +159,7 @@ func (n *node) close() error {
 	n.cancel()
 	err := <-n.served
 	n.served <- err
+	<-n.saving
 	err = errors.Join(err, n.replica.Close())
 	n.engines.CloseIdleConnections()
 	return err
