@@ -1,0 +1,322 @@
+"""The gate for code that is not asynchronous: the same, on a background thread's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+import threading
+from collections.abc import Coroutine, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .errors import GateClosed, WrongProcess
+from .gate import AsyncGate, Cancelled
+from .grant import Grant as AsyncGrant
+from .session import Kind
+from .stats import Stats
+from .v1 import observe_pb2
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from ._request import AdmitArgs
+
+T = TypeVar("T")
+
+
+class Gate:
+    """`AsyncGate` for threads: the same arguments, methods and promises. Safe for use from many threads.
+
+        with Gate("http://127.0.0.1:7070") as gate:
+            with gate.admit(ticket="req-17:0", prompt_tokens=812, max_new_tokens=4096) as grant:
+                reply = generate(...)
+
+    A KeyboardInterrupt, or any exception that a signal handler raises, while an admission waits cancels it.
+    on_event is called on the background thread.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Takes the arguments of `AsyncGate`. Raises InvalidArgument."""
+        self._gate = AsyncGate(*args, **options)
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kvgate", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        try:
+            if os.getpid() != self._pid:
+                raise WrongProcess(
+                    f"this gate belongs to process {self._pid} and was used in {os.getpid()}, a fork of it: "
+                    "make a new gate in the child process"
+                )
+            with self._lock:
+                if self._closed:
+                    raise GateClosed("the gate is closed", code="canceled")
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine on the gate's loop and waits for it; giving up the wait cancels it."""
+        future = self._start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self, timeout: float | None = None) -> None:
+        """See `AsyncGate.close`. Ends the background thread."""
+        with self._lock:
+            if self._closed:
+                return
+        try:
+            self._call(self._gate.close(timeout))
+        finally:
+            if os.getpid() == self._pid:
+                self._stop()
+
+    def _stop(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    @contextlib.contextmanager
+    def admit(self, **args: Unpack[AdmitArgs]) -> Iterator[Grant]:
+        """See `AsyncGate.admit`."""
+        grant = self.acquire(**args)
+        try:
+            yield grant
+        except BaseException:
+            if grant._grant._usage is None:
+                grant.usage(outcome="error")
+            raise
+        finally:
+            grant.release()
+
+    def acquire(self, **args: Unpack[AdmitArgs]) -> Grant:
+        """Like `admit`, but the caller releases the grant."""
+        admission = self._gate.admit(**args)
+        handover = _Handover()
+
+        async def work() -> None:
+            handover.give(await admission)
+
+        try:
+            self._call(work())
+        except BaseException:
+            handover.refuse(self._loop)
+            raise
+        return Grant(self, handover.take())
+
+    @contextlib.contextmanager
+    def session(
+        self,
+        session_id: str,
+        *,
+        group: str = "",
+        kind: Kind = "radix",
+        idle_timeout: float | None = None,
+        engine_url: str = "",
+        abort_on_error: bool = False,
+        wait_closed: float | None = None,
+        pool: str | None = None,
+    ) -> Iterator[Session]:
+        """See `AsyncGate.session`."""
+        session = self._gate.session(
+            session_id,
+            group=group,
+            kind=kind,
+            idle_timeout=idle_timeout,
+            engine_url=engine_url,
+            abort_on_error=abort_on_error,
+            wait_closed=wait_closed,
+            pool=pool,
+        )
+        self._call(session.__aenter__())
+        try:
+            yield Session(self, session.id, session.group, session.pool, session.opened, session.warnings)
+        except BaseException as e:
+            self._call(session.__aexit__(type(e), e, e.__traceback__))
+            raise
+        else:
+            self._call(session.__aexit__(None, None, None))
+
+    def cancel(self, ticket: str, *, pool: str | None = None) -> Cancelled:
+        """See `AsyncGate.cancel`."""
+        return self._call(self._gate.cancel(ticket, pool=pool))
+
+    def release(self, *, ticket: str = "", lease: str = "", pool: str | None = None) -> bool:
+        """See `AsyncGate.release`."""
+        return self._call(self._gate.release(ticket=ticket, lease=lease, pool=pool))
+
+    def drain_step(self, step: int, *, run_id: str = "", pool: str | None = None) -> dict[str, float]:
+        """See `AsyncGate.drain_step`."""
+        return self._call(self._gate.drain_step(step, run_id=run_id, pool=pool))
+
+    def budget(self, *, pool: str | None = None, stale: bool = False) -> observe_pb2.GetBudgetResponse:
+        """See `AsyncGate.budget`."""
+        return self._call(self._gate.budget(pool=pool, stale=stale))
+
+    def ticket(self, ticket: str, *, pool: str | None = None, stale: bool = False) -> observe_pb2.GetTicketResponse:
+        """See `AsyncGate.ticket`."""
+        return self._call(self._gate.ticket(ticket, pool=pool, stale=stale))
+
+    def leases(
+        self, *, holder_id: str = "", session: str = "", pool: str | None = None, stale: bool = False
+    ) -> list[observe_pb2.Lease]:
+        """See `AsyncGate.leases`."""
+        return self._call(self._gate.leases(holder_id=holder_id, session=session, pool=pool, stale=stale))
+
+    def waiters(self, *, pool: str | None = None, stale: bool = False) -> list[observe_pb2.Waiter]:
+        """See `AsyncGate.waiters`."""
+        return self._call(self._gate.waiters(pool=pool, stale=stale))
+
+    def engines(self, *, pool: str | None = None, stale: bool = False) -> list[observe_pb2.Engine]:
+        """See `AsyncGate.engines`."""
+        return self._call(self._gate.engines(pool=pool, stale=stale))
+
+    def stats(self) -> Stats:
+        """See `AsyncGate.stats`."""
+        return self._gate.stats()
+
+    @property
+    def holder_id(self) -> str | None:
+        """The name this process goes by."""
+        return self._gate.holder_id
+
+
+class _Handover:
+    """Passes a grant from the loop's thread to a thread that may have stopped waiting for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._grant: AsyncGrant | None = None
+        self._refused = False
+
+    def give(self, grant: AsyncGrant) -> None:
+        with self._lock:
+            if not self._refused:
+                self._grant = grant
+                return
+        grant.release()
+
+    def take(self) -> AsyncGrant:
+        assert self._grant is not None
+        return self._grant
+
+    def refuse(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            self._refused = True
+            grant, self._grant = self._grant, None
+        if grant is not None:
+            loop.call_soon_threadsafe(grant.release)
+
+
+class Grant:
+    """`kvgate.grant.Grant` for threads; its decision's fields are attributes here too."""
+
+    def __init__(self, gate: Gate, grant: AsyncGrant) -> None:
+        self._gate = gate
+        self._grant = grant
+        self.decision = grant.decision
+        self.action = grant.action
+        self.reason = grant.reason
+        self.pool = grant.pool
+        self.ticket = grant.ticket
+        self.reservation_tokens = grant.reservation_tokens
+        self.lease = grant.lease
+        self.number = grant.number
+        self.owner_epoch = grant.owner_epoch
+        self.waited = grant.waited
+        self.binding = grant.binding
+        self.warnings = grant.warnings
+        self.cause = grant.cause
+        self.admitted = grant.admitted
+
+    def __repr__(self) -> str:
+        return repr(self._grant)
+
+    @property
+    def lost(self) -> bool:
+        """The lease is gone while the grant is held."""
+        return self._grant.lost
+
+    @property
+    def expires_in(self) -> float:
+        """Seconds until the lease ends unless it is renewed."""
+        return self._grant.expires_in
+
+    def usage(
+        self,
+        *,
+        prompt_tokens: int = 0,
+        completion_tokens: int = 0,
+        cached_tokens: int = 0,
+        engine_url: str = "",
+        outcome: str = "",
+    ) -> None:
+        """See `kvgate.grant.Grant.usage`."""
+        self._grant.usage(
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            cached_tokens=cached_tokens,
+            engine_url=engine_url,
+            outcome=outcome,
+        )
+
+    def release(self) -> None:
+        """Ends the grant. Returns at once and never fails; after the gate's close there is nothing to do."""
+        with contextlib.suppress(GateClosed):
+            self._gate._start(self._release())
+
+    async def _release(self) -> None:
+        self._grant.release()
+
+    def release_wait(self) -> None:
+        """See `kvgate.grant.Grant.release_wait`."""
+        self._gate._call(self._grant.release_wait())
+
+    def renew(self, ttl: float | None = None) -> None:
+        """See `kvgate.grant.Grant.renew`."""
+        self._gate._call(self._grant.renew(ttl))
+
+
+class Session:
+    """`kvgate.session.Session` for threads."""
+
+    def __init__(
+        self, gate: Gate, session_id: str, group: str, pool: str, opened: bool, warnings: tuple[str, ...]
+    ) -> None:
+        self._gate = gate
+        self.id = session_id
+        self.group = group
+        self.pool = pool
+        self.opened = opened
+        self.warnings = warnings
+
+    def admit(self, **args: Unpack[AdmitArgs]) -> contextlib.AbstractContextManager[Grant]:
+        """An admission of this session; the arguments are those of `AsyncGate.admit`."""
+        args.setdefault("session", self.id)
+        args.setdefault("group", self.group)
+        args.setdefault("pool", self.pool)
+        return self._gate.admit(**args)
