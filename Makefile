@@ -2,6 +2,8 @@
 GO ?= go
 PYTHON ?= python3
 BIN := $(CURDIR)/bin
+VENV := $(CURDIR)/.venv
+OFFLINE = echo "packages of rpc/python/requirements-dev.txt are missing and the package registry was not reached"; exit 1
 
 # Pinned tools, installed below bin/.
 BUF_VERSION := v1.75.0
@@ -28,8 +30,7 @@ demo: build ## Run one node, a simulated SGLang fleet and 200 agents, and compar
 	$(BIN)/kvgate demo $(ARGS)
 
 .PHONY: cluster
-cluster: build ## Run three nodes and a simulated fleet on this machine until Ctrl-C
-	$(GO) build -o $(BIN)/enginesim ./integration/enginesim/cmd/enginesim
+cluster: build $(BIN)/enginesim ## Run three nodes and a simulated fleet on this machine until Ctrl-C
 	deploy/cluster.sh
 
 .PHONY: build
@@ -37,9 +38,29 @@ build: ## Build bin/kvgate
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/kvgate ./cmd/kvgate
 
 .PHONY: test
-test: ## Run every test; needs Python 3, Chromium, and the package registries for the real routers
+test: test-python ## Run every test; needs Python 3, Chromium, and the package registries for the real routers
 	$(GO) vet ./...
 	$(GO) test -timeout 20m ./...
+
+.PHONY: test-python
+test-python: build $(BIN)/enginesim $(VENV)/tools ## Check and test the Python client, as the wheel that it builds
+	cd rpc/python && $(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check -q . && $(VENV)/bin/mypy
+	rm -rf $(VENV)/dist && cd rpc/python && $(VENV)/bin/python -m build -q --wheel --no-isolation --outdir $(VENV)/dist
+	rm -rf $(VENV)/wheel && $(PYTHON) -m venv $(VENV)/wheel
+	$(VENV)/wheel/bin/pip install -q $(VENV)/dist/*.whl || { $(OFFLINE); }
+	$(VENV)/wheel/bin/python -c 'import kvgate; print("the wheel works in an empty environment:", kvgate.__file__)'
+	$(VENV)/wheel/bin/pip install -q -r rpc/python/requirements-dev.txt || { $(OFFLINE); }
+	cd rpc/python && KVGATE_BIN=$(BIN) timeout 600 $(VENV)/wheel/bin/python -m pytest $(ARGS)
+
+# What builds, checks and tests the Python client, at the versions that its requirements pin.
+$(VENV)/tools: rpc/python/requirements-dev.txt
+	$(PYTHON) -m venv $(VENV) || { echo "python3 with venv is missing: on Debian, apt-get install python3-venv"; exit 1; }
+	$(VENV)/bin/pip install -q -r rpc/python/requirements-dev.txt || { $(OFFLINE); }
+	@touch $@
+
+.PHONY: $(BIN)/enginesim
+$(BIN)/enginesim:
+	$(GO) build -o $@ ./integration/enginesim/cmd/enginesim
 
 .PHONY: test-short
 test-short: ## Run the tests of the packages, without processes and real routers
@@ -66,13 +87,17 @@ chaos: ## Run EPISODES random fault episodes on three nodes, for at most DURATIO
 	  $(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./integration/cluster
 
 .PHONY: gen
-gen: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-connect-go ## Generate code from the protos
+gen: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-connect-go gen-python ## Generate code from the protos
 	PATH=$(BIN):$$PATH $(BIN)/buf lint
 	PATH=$(BIN):$$PATH $(BIN)/buf generate
 
+.PHONY: gen-python
+gen-python: $(VENV)/tools ## Generate the messages of the Python client
+	$(VENV)/bin/python rpc/python/tools/generate.py rpc rpc/python/src
+
 .PHONY: gen-check
 gen-check: gen ## Prove that the committed generated code is current
-	@git diff --exit-code --stat -- rpc/kvgate fsm/fsmpb || { echo "generated code is not current: run make gen and commit"; exit 1; }
+	@git diff --exit-code --stat -- rpc/kvgate fsm/fsmpb rpc/python/src/kvgate/v1 || { echo "generated code is not current: run make gen and commit"; exit 1; }
 	@echo "generated code is current"
 
 .PHONY: lint
@@ -86,7 +111,7 @@ release: ## Build static binaries for linux amd64 and arm64 below bin/
 
 .PHONY: clean
 clean: ## Remove what the targets made
-	rm -rf $(BIN)
+	rm -rf $(BIN) $(VENV)
 
 $(BIN)/buf:
 	GOBIN=$(BIN) $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)

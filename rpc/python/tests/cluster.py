@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+from kvgate._http import httpx
 
 # Where `make build` leaves the commands; the wheel's own test run sets it.
 BIN = Path(os.environ.get("KVGATE_BIN") or Path(__file__).resolve().parents[3] / "bin")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from cluster import Cluster, aeventually
 
 import kvgate
+from cluster import Cluster, aeventually
 from kvgate import AsyncGate
 
 CEILING = 90_000

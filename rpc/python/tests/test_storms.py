@@ -8,8 +8,8 @@ import random
 from collections import Counter
 
 import pytest
-from cluster import Cluster, aeventually, eventually
 
+from cluster import Cluster, aeventually, eventually
 from kvgate import AsyncGate
 
 TICKETS = 500

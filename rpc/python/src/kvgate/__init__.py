@@ -10,7 +10,6 @@
 
 from .errors import (
     CallFailed,
-    CloseIncomplete,
     GateClosed,
     InvalidArgument,
     KvgateError,
@@ -32,7 +31,6 @@ __all__ = [
     "AsyncGate",
     "Binding",
     "CallFailed",
-    "CloseIncomplete",
     "Decision",
     "Event",
     "Gate",

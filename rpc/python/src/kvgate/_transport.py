@@ -1,7 +1,7 @@
-"""Unary Connect calls with protobuf bodies, over httpx.
+"""Unary Connect calls with protobuf bodies, over httpx2 (httpx on Python 3.10).
 
-httpx rather than the Connect runtime for Python: that one needs Python 3.11, and its Rust HTTP client
-hangs in a forked child when the parent used it before, which is what data loaders do.
+Rather than the Connect runtime for Python: that one needs Python 3.11, and its Rust HTTP client hangs in a
+forked child when the parent used it before, and data loaders fork.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import socket
 import ssl
 from typing import Any, TypeVar
 
-import httpx
 from google.protobuf.message import DecodeError, Message
 
 from ._failure import Failure, nonsense
+from ._http import httpx
 from .v1 import types_pb2
 
 M = TypeVar("M", bound=Message)

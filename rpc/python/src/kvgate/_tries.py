@@ -99,24 +99,31 @@ class Tries:
         self.endpoints.failed(endpoint, failure.leader_hint)
         self._trouble.warn(endpoint=endpoint.url, error=str(failure))
 
-    async def call(self, method: str, request: Message, answer: type[M]) -> M:
-        """An idempotent call that does not wait, with retries within CALL_BUDGET. Raises KvgateError."""
-        timeout = self.options.attempt_timeout
+    async def call(self, method: str, request: Message, answer: type[M], budget: float = CALL_BUDGET) -> M:
+        """An idempotent call that does not wait, with retries for at most budget seconds. Raises KvgateError."""
+        timeout = min(self.options.attempt_timeout, budget)
         try:
-            return await self._repeat(lambda: self.once(method, request, answer, timeout))
+            return await self._repeat(lambda: self.once(method, request, answer, timeout), budget)
         except Failure as failure:
             self.recorder.record(Event("error", error=failure))
             raise failure.public() from failure
 
-    async def _repeat(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        end = time.monotonic() + CALL_BUDGET
+    async def _repeat(self, attempt: Callable[[], Awaitable[T]], budget: float) -> T:
+        end = time.monotonic() + budget
         pauses = self.pauses()
+        tries = 0
         while True:
             try:
                 return await attempt()
             except Failure as failure:
                 pause = pauses.next(failure.retry_after)
-                if failure.verdict is not Verdict.RETRYABLE or time.monotonic() + pause >= end:
+                tries += 1
+                # Further calls that a rollout waits for put up with one round while the cluster is down.
+                hopeless = budget < CALL_BUDGET and self.endpoints.down and tries >= len(self.endpoints.all)
+                if failure.verdict is not Verdict.RETRYABLE:
+                    raise
+                if hopeless or time.monotonic() + pause >= end:
+                    self.endpoints.down = True
                     raise
                 self.recorder.record(Event("retry", error=failure))
             await asyncio.sleep(pause)

@@ -54,17 +54,6 @@ class GateClosed(KvgateError, RuntimeError):
     """The gate was closed."""
 
 
-class CloseIncomplete(KvgateError):
-    """`close` ran out of time: `pending` releases and cancels were not answered.
-
-    What they would have ended is reclaimed when the holder TTL has passed.
-    """
-
-    def __init__(self, message: str, *, pending: int) -> None:
-        super().__init__(message, code="deadline_exceeded")
-        self.pending = pending
-
-
 class WrongProcess(KvgateError, RuntimeError):
     """The gate was made before a fork and used after it. Make a new gate in the child process."""
 

@@ -164,16 +164,18 @@ class AsyncGate:
     ) -> None:
         await self.close()
 
-    async def close(self, timeout: float | None = None) -> None:
+    async def close(self, timeout: float | None = None) -> int:
         """Ends the gate; further calls do nothing.
 
         Admissions in progress raise GateClosed and are cancelled; grants that are still held are
-        released. Waits until all releases and cancels are known, at most timeout seconds (close_timeout by
-        default), then raises CloseIncomplete.
+        released. Waits until all releases, cancels and session closes are known, at most timeout seconds
+        (close_timeout by default), and returns how many were not: they are counted and logged, and what
+        they would have ended is reclaimed when the holder TTL has passed.
         """
         self._closed = True
-        if self._core is not None:
-            await self._core.close(self._close_timeout if timeout is None else check_seconds("timeout", timeout))
+        if self._core is None:
+            return 0
+        return await self._core.close(self._close_timeout if timeout is None else check_seconds("timeout", timeout))
 
     def admit(
         self,

@@ -44,6 +44,10 @@ class Session:
     ) -> None:
         if kind not in _KINDS:
             raise InvalidArgument(f"kind is {kind!r:.80}, allowed is one of {', '.join(_KINDS)}", field="kind")
+        if kind == "streaming" and not engine_url:
+            raise InvalidArgument(
+                "engine_url must name the engine that a streaming session lives on", field="engineUrl"
+            )
         self._gate = gate
         self._abort_on_error = abort_on_error
         self._wait = None if wait_closed is None else check_seconds("wait_closed", wait_closed)
@@ -75,7 +79,8 @@ class Session:
         core = self._gate._core_now()
         core.enter()
         try:
-            answer = await core.tries.call("SessionService/OpenSession", self._request, pb.OpenSessionResponse)
+            budget = core.options.decision_budget
+            answer = await core.tries.call("SessionService/OpenSession", self._request, pb.OpenSessionResponse, budget)
         except asyncio.CancelledError:
             self._close_later(abort=True)
             raise

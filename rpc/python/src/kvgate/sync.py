@@ -79,13 +79,13 @@ class Gate:
             future.cancel()
             raise
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> int:
         """See `AsyncGate.close`. Ends the background thread."""
         with self._lock:
             if self._closed:
-                return
+                return 0
         try:
-            self._call(self._gate.close(timeout))
+            return self._call(self._gate.close(timeout))
         finally:
             if os.getpid() == self._pid:
                 self._stop()

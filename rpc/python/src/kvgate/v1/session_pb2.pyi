@@ -29,6 +29,13 @@ class CloseMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CLOSE_MODE_UNSPECIFIED: _ClassVar[CloseMode]
     CLOSE_MODE_JOIN: _ClassVar[CloseMode]
     CLOSE_MODE_ABORT: _ClassVar[CloseMode]
+
+class ClosePhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CLOSE_PHASE_UNSPECIFIED: _ClassVar[ClosePhase]
+    CLOSE_PHASE_JOINING: _ClassVar[ClosePhase]
+    CLOSE_PHASE_ABORTING: _ClassVar[ClosePhase]
+    CLOSE_PHASE_TELLING: _ClassVar[ClosePhase]
 SESSION_KIND_UNSPECIFIED: SessionKind
 SESSION_KIND_RADIX: SessionKind
 SESSION_KIND_STREAMING: SessionKind
@@ -41,9 +48,13 @@ SESSION_STATE_CLOSED_WITH_FAILURES: SessionState
 CLOSE_MODE_UNSPECIFIED: CloseMode
 CLOSE_MODE_JOIN: CloseMode
 CLOSE_MODE_ABORT: CloseMode
+CLOSE_PHASE_UNSPECIFIED: ClosePhase
+CLOSE_PHASE_JOINING: ClosePhase
+CLOSE_PHASE_ABORTING: ClosePhase
+CLOSE_PHASE_TELLING: ClosePhase
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "state", "kind", "group_id", "in_flight", "binding", "turns", "footprint_tokens", "opened_at", "last_turn_at", "closing_since", "owed", "pool", "idle_timeout", "engine_url", "pins")
+    __slots__ = ("session_id", "state", "kind", "group_id", "in_flight", "binding", "turns", "footprint_tokens", "opened_at", "last_turn_at", "closing_since", "owed", "pool", "idle_timeout", "engine_url", "pins", "phase", "close_reason", "waiting", "acknowledged", "left")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +71,11 @@ class Session(_message.Message):
     IDLE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     ENGINE_URL_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_REASON_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     state: SessionState
     kind: SessionKind
@@ -76,31 +92,44 @@ class Session(_message.Message):
     idle_timeout: _duration_pb2.Duration
     engine_url: str
     pins: _containers.RepeatedCompositeFieldContainer[Pin]
-    def __init__(self, session_id: _Optional[str] = ..., state: _Optional[_Union[SessionState, str]] = ..., kind: _Optional[_Union[SessionKind, str]] = ..., group_id: _Optional[str] = ..., in_flight: _Optional[_Iterable[str]] = ..., binding: _Optional[_Union[_types_pb2.Binding, _Mapping]] = ..., turns: _Optional[int] = ..., footprint_tokens: _Optional[int] = ..., opened_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_turn_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., closing_since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., owed: _Optional[_Iterable[_Union[OwedClose, _Mapping]]] = ..., pool: _Optional[str] = ..., idle_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_url: _Optional[str] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ...) -> None: ...
+    phase: ClosePhase
+    close_reason: str
+    waiting: int
+    acknowledged: int
+    left: int
+    def __init__(self, session_id: _Optional[str] = ..., state: _Optional[_Union[SessionState, str]] = ..., kind: _Optional[_Union[SessionKind, str]] = ..., group_id: _Optional[str] = ..., in_flight: _Optional[_Iterable[str]] = ..., binding: _Optional[_Union[_types_pb2.Binding, _Mapping]] = ..., turns: _Optional[int] = ..., footprint_tokens: _Optional[int] = ..., opened_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_turn_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., closing_since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., owed: _Optional[_Iterable[_Union[OwedClose, _Mapping]]] = ..., pool: _Optional[str] = ..., idle_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_url: _Optional[str] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ..., phase: _Optional[_Union[ClosePhase, str]] = ..., close_reason: _Optional[str] = ..., waiting: _Optional[int] = ..., acknowledged: _Optional[int] = ..., left: _Optional[int] = ...) -> None: ...
 
 class OwedClose(_message.Message):
-    __slots__ = ("engine_url", "attempts", "last_error")
+    __slots__ = ("engine_url", "attempts", "last_error", "failed", "next_try")
     ENGINE_URL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TRY_FIELD_NUMBER: _ClassVar[int]
     engine_url: str
     attempts: int
     last_error: str
-    def __init__(self, engine_url: _Optional[str] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
+    failed: bool
+    next_try: _duration_pb2.Duration
+    def __init__(self, engine_url: _Optional[str] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ..., failed: bool = ..., next_try: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Pin(_message.Message):
-    __slots__ = ("pin_id", "tokens", "expires_in", "ledger_only", "session_id")
+    __slots__ = ("pin_id", "tokens", "expires_in", "ledger_only", "session_id", "engine_url", "held_by")
     PIN_ID_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_IN_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ONLY_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_URL_FIELD_NUMBER: _ClassVar[int]
+    HELD_BY_FIELD_NUMBER: _ClassVar[int]
     pin_id: str
     tokens: int
     expires_in: _duration_pb2.Duration
     ledger_only: bool
     session_id: str
-    def __init__(self, pin_id: _Optional[str] = ..., tokens: _Optional[int] = ..., expires_in: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., ledger_only: bool = ..., session_id: _Optional[str] = ...) -> None: ...
+    engine_url: str
+    held_by: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, pin_id: _Optional[str] = ..., tokens: _Optional[int] = ..., expires_in: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., ledger_only: bool = ..., session_id: _Optional[str] = ..., engine_url: _Optional[str] = ..., held_by: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
     __slots__ = ("pool", "session_id", "group_id", "kind", "idle_timeout", "engine_url")
@@ -275,15 +304,23 @@ class UnpinPrefixResponse(_message.Message):
     def __init__(self, unpinned: bool = ...) -> None: ...
 
 class ListPinsRequest(_message.Message):
-    __slots__ = ("pool", "stale")
+    __slots__ = ("pool", "stale", "session_id", "page_size", "page_token")
     POOL_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     pool: str
     stale: bool
-    def __init__(self, pool: _Optional[str] = ..., stale: bool = ...) -> None: ...
+    session_id: str
+    page_size: int
+    page_token: str
+    def __init__(self, pool: _Optional[str] = ..., stale: bool = ..., session_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListPinsResponse(_message.Message):
-    __slots__ = ("pins",)
+    __slots__ = ("pins", "next_page_token")
     PINS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     pins: _containers.RepeatedCompositeFieldContainer[Pin]
-    def __init__(self, pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
