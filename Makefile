@@ -50,7 +50,7 @@ test-python: build $(BIN)/enginesim $(VENV)/tools ## Check and test the Python c
 	$(VENV)/wheel/bin/pip install -q $(VENV)/dist/*.whl || { $(OFFLINE); }
 	$(VENV)/wheel/bin/python -c 'import kvgate; print("the wheel works in an empty environment:", kvgate.__file__)'
 	$(VENV)/wheel/bin/pip install -q -r rpc/python/requirements-dev.txt || { $(OFFLINE); }
-	cd rpc/python && KVGATE_BIN=$(BIN) timeout 600 $(VENV)/wheel/bin/python -m pytest $(ARGS)
+	cd rpc/python && timeout 600 $(VENV)/wheel/bin/python -m pytest $(ARGS)
 
 # What builds, checks and tests the Python client, at the versions that its requirements pin.
 $(VENV)/tools: rpc/python/requirements-dev.txt

@@ -16,8 +16,8 @@ from typing import Any
 
 from kvgate._http import httpx
 
-# Where `make build` leaves the commands; the wheel's own test run sets it.
-BIN = Path(os.environ.get("KVGATE_BIN") or Path(__file__).resolve().parents[3] / "bin")
+# Where `make build` leaves the commands.
+BIN = Path(__file__).resolve().parents[3] / "bin"
 START_TIMEOUT = 30.0
 
 
@@ -25,7 +25,7 @@ def command(name: str) -> str:
     """The path of a built command."""
     path = BIN / name
     if not path.exists():
-        raise FileNotFoundError(f"{path} is missing: run `make build-python-tests`, or set KVGATE_BIN")
+        raise FileNotFoundError(f"{path} is missing: run `make test-python`, or make build")
     return str(path)
 
 
@@ -113,6 +113,7 @@ class Node(Process):
 
     def ready(self) -> bool:
         """Whether it knows a leader and has caught up."""
+        assert self.alive, f"{self.name} ended: {self.log.read_text()[-2000:]}"
         try:
             return httpx.get(f"{self.url}/readyz", timeout=1, trust_env=False).status_code == 200
         except httpx.HTTPError:
@@ -215,4 +216,4 @@ class Cluster:
             budget = self.budget()
         except httpx.HTTPError:
             return False
-        return budget["leases"] == "0" and budget["waiting"] == "0" and budget["reserved"] == "0"
+        return [budget[k] for k in ("leases", "waiting", "reserved")] == ["0", "0", "0"]

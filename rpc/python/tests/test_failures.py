@@ -16,6 +16,7 @@ import pytest
 import kvgate
 from cluster import Cluster, free_port
 from kvgate import AsyncGate, Event, Gate
+from kvgate.v1 import admission_pb2
 
 BUDGET = 0.6
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -214,8 +215,8 @@ async def test_what_the_coordinator_refuses_raises_with_its_field(single: Cluste
         with pytest.raises(kvgate.InvalidArgument) as raised:
             await gate._core_now().tries.call(
                 "AdmissionService/Cancel",
-                kvgate.gate.admission_pb2.CancelRequest(pool="default"),
-                kvgate.gate.admission_pb2.CancelResponse,
+                admission_pb2.CancelRequest(pool="default"),
+                admission_pb2.CancelResponse,
             )
         assert raised.value.field == "ticketId"
 

@@ -35,6 +35,10 @@ async def test_admits_and_releases(single: Cluster, multiplex: bool) -> None:
     assert (stats.admitted, stats.released, stats.degraded) == (1, 1, 0)
 
 
+async def waiters(single: Cluster, count: int) -> None:
+    await aeventually(lambda: single.budget()["waiting"] == str(count), f"{count} tickets do not wait")
+
+
 async def test_waits_in_order(single: Cluster, multiplex: bool) -> None:
     order: list[str] = []
 
@@ -48,7 +52,7 @@ async def test_waits_in_order(single: Cluster, multiplex: bool) -> None:
         waiting = []
         for i in range(5):
             waiting.append(asyncio.ensure_future(ask(gate, f"w{i}")))
-            await aeventually(lambda n=i: int(single.budget()["waiting"]) == n + 1, "the ticket does not wait")
+            await waiters(single, i + 1)
         assert [w.ticket_id for w in await gate.waiters()] == [f"w{i}" for i in range(5)]
         holding.release()
         await asyncio.gather(*waiting)
@@ -61,11 +65,11 @@ async def test_cancelled_while_waiting_leaves_nothing(single: Cluster, multiplex
     async with AsyncGate(single.urls, multiplex=multiplex) as gate:
         async with gate.admit(ticket="first", reservation_tokens=CEILING):
             waiting = asyncio.ensure_future(_enter(gate, "second"))
-            await aeventually(lambda: single.budget()["waiting"] == "1", "the ticket does not wait")
+            await waiters(single, 1)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            await aeventually(lambda: single.budget()["waiting"] == "0", "the waiter stays")
+            await waiters(single, 0)
         # The gate's own cancel leaves no trace for a new attempt of the same ticket.
         async with gate.admit(ticket="second", reservation_tokens=10) as grant:
             assert grant.admitted
@@ -102,7 +106,7 @@ async def _grant(gate: AsyncGate, ticket: str, tokens: int = 10) -> kvgate.Grant
 async def test_other_reservation_is_refused(single: Cluster, multiplex: bool) -> None:
     async with AsyncGate(single.urls, multiplex=multiplex) as gate, gate.admit(ticket="x", reservation_tokens=CEILING):
         waiting = asyncio.ensure_future(_grant(gate, "y", 500))
-        await aeventually(lambda: single.budget()["waiting"] == "1", "the ticket does not wait")
+        await waiters(single, 1)
         with pytest.raises(kvgate.TicketMismatch):
             await _grant(gate, "y", 501)
         waiting.cancel()
@@ -128,7 +132,7 @@ async def test_cancel_by_name(single: Cluster, multiplex: bool) -> None:
     async with AsyncGate(single.urls, multiplex=multiplex) as gate:
         async with gate.admit(ticket="c1", reservation_tokens=CEILING):
             waiting = asyncio.ensure_future(_grant(gate, "c2", CEILING))
-            await aeventually(lambda: single.budget()["waiting"] == "1", "the ticket does not wait")
+            await waiters(single, 1)
             assert await gate.cancel("c2") == "waiting"
             grant = await waiting
             assert (grant.action, grant.reason) == ("bypass", "cancelled")
@@ -187,7 +191,7 @@ async def test_close_releases_and_refuses(single: Cluster, multiplex: bool) -> N
     gate = AsyncGate(single.urls, multiplex=multiplex)
     held = await _grant(gate, "h:0", CEILING)
     waiting = asyncio.ensure_future(_grant(gate, "h:1", CEILING))
-    await aeventually(lambda: single.budget()["waiting"] == "1", "the ticket does not wait")
+    await waiters(single, 1)
     await gate.close()
     with pytest.raises(kvgate.GateClosed):
         await waiting

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -46,7 +47,7 @@ async def test_500_tickets_through_10_leader_kills(three: Cluster) -> None:
     check_order(three)
 
 
-def kill_leaders(cluster: Cluster, workers: list[asyncio.Future[None]]) -> None:
+def kill_leaders(cluster: Cluster, workers: Sequence[asyncio.Future[None]]) -> None:
     """Kills whoever leads, again and again, and starts it anew; under load all the time."""
     for _ in range(KILLS):
         eventually(lambda: cluster.leader() is not None, "nobody leads")

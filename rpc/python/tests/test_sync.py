@@ -52,13 +52,3 @@ def test_the_body_raises(single: Cluster) -> None:
         with pytest.raises(ZeroDivisionError), gate.admit(ticket="e:0", reservation_tokens=7):
             raise ZeroDivisionError
     assert single.nothing_left()
-
-
-def test_sessions(single: Cluster) -> None:
-    with Gate(single.urls) as gate, gate.session("sync-session", group="g", wait_closed=5) as session:
-        assert session.opened
-        with session.admit(ticket="s:9", reservation_tokens=7) as grant:
-            assert grant.admitted
-            [lease] = gate.leases(session="sync-session")
-            assert lease.group_id == "g"
-    assert gate.stats().session_failures == 0

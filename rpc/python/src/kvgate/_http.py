@@ -1,10 +1,12 @@
-"""The HTTP client: httpx2, which its author goes on with; httpx, its last release, where that is all there is."""
+"""The HTTP client: httpx2, with which the author of httpx goes on; httpx where Python is too old for it."""
 
 from __future__ import annotations
 
-try:
+import sys
+
+if sys.version_info >= (3, 11):
     import httpx2 as httpx
-except ImportError:  # Python 3.10
-    import httpx  # type: ignore[no-redef]
+else:
+    import httpx
 
 __all__ = ["httpx"]

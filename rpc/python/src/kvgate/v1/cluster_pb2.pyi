@@ -7,6 +7,38 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class SaveSnapshotRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SaveSnapshotResponse(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class RestoreSnapshotRequest(_message.Message):
+    __slots__ = ("confirm", "force", "data")
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    confirm: str
+    force: bool
+    data: bytes
+    def __init__(self, confirm: _Optional[str] = ..., force: bool = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class RestoreSnapshotResponse(_message.Message):
+    __slots__ = ("index", "archive_index", "dropped", "quarantined")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    ARCHIVE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    archive_index: int
+    dropped: int
+    quarantined: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, index: _Optional[int] = ..., archive_index: _Optional[int] = ..., dropped: _Optional[int] = ..., quarantined: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class GetStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -140,7 +172,7 @@ class DeletePoolResponse(_message.Message):
     def __init__(self, deleted: bool = ...) -> None: ...
 
 class Settings(_message.Message):
-    __slots__ = ("admission", "lifecycle", "headroom", "pressure_threshold", "expected_decode_cap", "max_wait", "scope", "lease_ttl", "max_ttl", "holder_ttl", "detach_grace", "staleness", "oversize", "max_waiters", "pin_ratio", "router_url", "engine_urls", "poll_interval", "poll_timeout", "model_id", "capacity_roles", "join_timeout", "abort_timeout", "close_deadline", "close_scope", "journal_max_events", "journal_max_age")
+    __slots__ = ("admission", "lifecycle", "headroom", "pressure_threshold", "expected_decode_cap", "max_wait", "scope", "lease_ttl", "max_ttl", "holder_ttl", "detach_grace", "staleness", "oversize", "max_waiters", "pin_ratio", "router_url", "engine_urls", "poll_interval", "poll_timeout", "model_id", "capacity_roles", "join_timeout", "abort_timeout", "close_deadline", "close_scope", "journal_max_events", "journal_max_age", "quarantine")
     ADMISSION_FIELD_NUMBER: _ClassVar[int]
     LIFECYCLE_FIELD_NUMBER: _ClassVar[int]
     HEADROOM_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +200,7 @@ class Settings(_message.Message):
     CLOSE_SCOPE_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_MAX_EVENTS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_MAX_AGE_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     admission: bool
     lifecycle: bool
     headroom: float
@@ -195,4 +228,5 @@ class Settings(_message.Message):
     close_scope: _types_pb2.CloseScope
     journal_max_events: int
     journal_max_age: _duration_pb2.Duration
-    def __init__(self, admission: bool = ..., lifecycle: bool = ..., headroom: _Optional[float] = ..., pressure_threshold: _Optional[float] = ..., expected_decode_cap: _Optional[int] = ..., max_wait: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., scope: _Optional[_Union[_types_pb2.Scope, str]] = ..., lease_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., holder_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., detach_grace: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., staleness: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., oversize: _Optional[_Union[_types_pb2.Oversize, str]] = ..., max_waiters: _Optional[int] = ..., pin_ratio: _Optional[float] = ..., router_url: _Optional[str] = ..., engine_urls: _Optional[_Iterable[str]] = ..., poll_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., poll_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., model_id: _Optional[str] = ..., capacity_roles: _Optional[_Union[_types_pb2.CapacityRoles, str]] = ..., join_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., abort_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., close_deadline: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., close_scope: _Optional[_Union[_types_pb2.CloseScope, str]] = ..., journal_max_events: _Optional[int] = ..., journal_max_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    quarantine: bool
+    def __init__(self, admission: bool = ..., lifecycle: bool = ..., headroom: _Optional[float] = ..., pressure_threshold: _Optional[float] = ..., expected_decode_cap: _Optional[int] = ..., max_wait: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., scope: _Optional[_Union[_types_pb2.Scope, str]] = ..., lease_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., max_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., holder_ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., detach_grace: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., staleness: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., oversize: _Optional[_Union[_types_pb2.Oversize, str]] = ..., max_waiters: _Optional[int] = ..., pin_ratio: _Optional[float] = ..., router_url: _Optional[str] = ..., engine_urls: _Optional[_Iterable[str]] = ..., poll_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., poll_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., model_id: _Optional[str] = ..., capacity_roles: _Optional[_Union[_types_pb2.CapacityRoles, str]] = ..., join_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., abort_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., close_deadline: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., close_scope: _Optional[_Union[_types_pb2.CloseScope, str]] = ..., journal_max_events: _Optional[int] = ..., journal_max_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., quarantine: bool = ...) -> None: ...

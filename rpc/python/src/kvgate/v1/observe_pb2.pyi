@@ -238,7 +238,7 @@ class ListPoolsResponse(_message.Message):
     def __init__(self, pools: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReadJournalRequest(_message.Message):
-    __slots__ = ("from_index", "pool", "ticket_id", "session_id", "holder_id", "group_id", "kinds", "since", "until", "page_size", "page_token", "stale")
+    __slots__ = ("from_index", "pool", "ticket_id", "session_id", "holder_id", "group_id", "kinds", "since", "until", "page_size", "page_token", "stale", "since_ledger_time", "until_ledger_time")
     FROM_INDEX_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     TICKET_ID_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +251,8 @@ class ReadJournalRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_LEDGER_TIME_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_LEDGER_TIME_FIELD_NUMBER: _ClassVar[int]
     from_index: int
     pool: str
     ticket_id: str
@@ -263,7 +265,9 @@ class ReadJournalRequest(_message.Message):
     page_size: int
     page_token: str
     stale: bool
-    def __init__(self, from_index: _Optional[int] = ..., pool: _Optional[str] = ..., ticket_id: _Optional[str] = ..., session_id: _Optional[str] = ..., holder_id: _Optional[str] = ..., group_id: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., stale: bool = ...) -> None: ...
+    since_ledger_time: int
+    until_ledger_time: int
+    def __init__(self, from_index: _Optional[int] = ..., pool: _Optional[str] = ..., ticket_id: _Optional[str] = ..., session_id: _Optional[str] = ..., holder_id: _Optional[str] = ..., group_id: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., stale: bool = ..., since_ledger_time: _Optional[int] = ..., until_ledger_time: _Optional[int] = ...) -> None: ...
 
 class ReadJournalResponse(_message.Message):
     __slots__ = ("events", "next_page_token", "first_kept_index", "last_index", "first_kept_time")
