@@ -46,23 +46,19 @@ func (c *core) reset() {
 func (c *core) pass(t ledger.Time, limit int) (more bool) {
 	t = max(t, c.ledger.Now())
 	for limit > 0 {
-		stop := t
-		if at, some := c.table.NextDue(); some {
-			stop = min(t, ledger.Time(at))
-		}
-		told := len(c.ledger.Decisions())
-		n, _ := c.ledger.Pass(stop, limit)
-		c.settle()
-		m := 0
-		if limit -= n; limit > 0 {
-			m, _ = c.table.Expire(sessions.Time(stop), limit, c.rules)
-			c.settle()
-			limit -= m
-		}
-		c.tell(told, t.Sub(c.ledger.Now()))
-		if n+m == 0 && stop == t {
+		at, some := c.nextDue()
+		if !some || at > t {
 			break
 		}
+		told := len(c.ledger.Decisions())
+		n, _ := c.ledger.Pass(at, limit)
+		c.settle()
+		if limit -= n; limit > 0 {
+			n, _ = c.table.Expire(sessions.Time(at), limit, c.rules)
+			c.settle()
+			limit -= n
+		}
+		c.tell(told, t.Sub(c.ledger.Now()))
 	}
 	c.ledger.SetNow(t)
 	c.table.SetNow(sessions.Time(t))
