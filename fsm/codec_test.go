@@ -21,7 +21,7 @@ import (
 )
 
 // same compares values, taking empty slices and maps for absent ones.
-func same(t *rapid.T, what string, got, want any) {
+func same(t failer, what string, got, want any) {
 	t.Helper()
 	if !reflect.DeepEqual(normal(reflect.ValueOf(got)).Interface(), normal(reflect.ValueOf(want)).Interface()) {
 		t.Fatalf("%s:\n got %+v\nwant %+v", what, got, want)

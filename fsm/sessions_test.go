@@ -1,0 +1,540 @@
+package fsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kvgate/ledger"
+	"kvgate/sessions"
+	"kvgate/store"
+)
+
+// fleet answers calls to engines with a function, and notes them.
+type fleet struct {
+	mu     sync.Mutex
+	calls  []string
+	answer func(ctx context.Context, call string) error
+}
+
+func (f *fleet) call(ctx context.Context, engine, what string) error {
+	call := engine + " " + what
+	f.mu.Lock()
+	f.calls = append(f.calls, call)
+	answer := f.answer
+	f.mu.Unlock()
+	if answer == nil {
+		return nil
+	}
+	return answer(ctx, call)
+}
+
+func (f *fleet) OpenSession(ctx context.Context, engine, id string, idle time.Duration) error {
+	return f.call(ctx, engine, fmt.Sprintf("open %s %v", id, idle))
+}
+
+func (f *fleet) CloseSession(ctx context.Context, engine, id string) error {
+	return f.call(ctx, engine, "close "+id)
+}
+
+func (f *fleet) Abort(ctx context.Context, engine, rid string) error {
+	return f.call(ctx, engine, "abort "+rid)
+}
+
+func (f *fleet) PinPrefix(ctx context.Context, engine string, tokens []int32, ttl time.Duration) (bool, error) {
+	err := f.call(ctx, engine, fmt.Sprintf("pin %v %v", tokens, ttl))
+	if errors.Is(err, errNoPins) {
+		return true, nil
+	}
+	return false, err
+}
+
+var errNoPins = errors.New("404")
+
+// answers has the engines answer otherwise from now on.
+func (f *fleet) answers(fn func(ctx context.Context, call string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = fn
+}
+
+// heard returns the calls so far that contain a text, sorted.
+func (f *fleet) heard(text string) (out []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.calls {
+		if strings.Contains(c, text) {
+			out = append(out, c)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// withFleet has a node call engines, and get over failures quickly.
+func withFleet(f *fleet) func(*Options) {
+	return func(o *Options) {
+		o.Engines = f
+		o.Closer = sessions.Options{Poll: 5 * time.Millisecond, Flush: time.Millisecond, FirstRetry: 5 * time.Millisecond, LastRetry: 10 * time.Millisecond}
+	}
+}
+
+// engines gives the default pool engines of 100 tokens each.
+func engines(t *testing.T, r *Replica, urls ...string) {
+	t.Helper()
+	budget(t, r, 100, setting("holderTtl", func(s *ledger.Settings) { s.HolderTTL = 1000 * time.Hour }))
+	round := ledger.Round{Fresh: true, Discovery: "static"}
+	for _, u := range urls {
+		round.Engines = append(round.Engines, ledger.Engine{URL: u, Healthy: true, Capacity: 100})
+	}
+	must(t, r.Reconcile(t.Context(), ledger.DefaultPool, round))
+}
+
+func openSession(t *testing.T, r *Replica, id string) sessions.View {
+	t.Helper()
+	v, err := r.OpenSession(t.Context(), sessions.OpenRequest{Pool: ledger.DefaultPool, ID: id, Group: "g", IdleTimeout: -1})
+	must(t, err)
+	return v
+}
+
+func closeSession(t *testing.T, r *Replica, id string) sessions.View {
+	t.Helper()
+	v, err := r.CloseSession(t.Context(), sessions.CloseRequest{Pool: ledger.DefaultPool, ID: id})
+	must(t, err)
+	return v
+}
+
+// awaitClosed waits until an incarnation is closed.
+func awaitClosed(t *testing.T, r *Replica, v sessions.View) sessions.View {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	got, err := r.AwaitClosed(ctx, v.Pool, v.ID, v.Seq)
+	must(t, err)
+	return got
+}
+
+func sessionOf(r *Replica, id string) (v sessions.View) {
+	r.machine.look(func(c *core) { v, _ = c.table.Get(ledger.DefaultPool, id) })
+	return v
+}
+
+// TestACloseIsToldAfterTheLastRelease, to every engine, once, and the journal tells how it went.
+func TestACloseIsToldAfterTheLastRelease(t *testing.T) {
+	f := &fleet{}
+	s := startSingle(t, withFleet(f))
+	engines(t, s.Replica, "http://a:1", "http://b:1")
+	openSession(t, s.Replica, "s")
+	admit(t, s.Replica, turnOf("s", "lease", 10))
+	bypassed := turnOf("s", "bypassed", 10)
+	bypassed.Protected = true
+	if _, err := s.Acquire(t.Context(), bypassed); err != nil {
+		t.Fatal(err)
+	}
+	v := closeSession(t, s.Replica, "s")
+	if v.State != sessions.Closing || v.InFlight != 2 {
+		t.Fatalf("the close answers %+v", v)
+	}
+	if _, err := s.Acquire(t.Context(), turnOf("s", "late", 1)); !errors.Is(err, sessions.ErrClosing) {
+		t.Errorf("a turn of a closing session: %v", err)
+	}
+	release(t, s.Replica, "lease")
+	if got := f.heard(""); len(got) != 0 || sessionOf(s.Replica, "s").Close.Phase != sessions.Joining {
+		t.Fatalf("told %v while an attempt was in flight", got)
+	}
+	if released, err := s.Release(t.Context(), ledger.Release{Pool: ledger.DefaultPool, Ticket: "bypassed"}); err != nil || released {
+		t.Errorf("release of what holds no lease: %v, %v", released, err)
+	}
+	if got := awaitClosed(t, s.Replica, v); got.State != sessions.Closed || got.Close.Acked != 2 {
+		t.Errorf("closed as %+v", got.SessionRow)
+	}
+	if got, want := f.heard(""), []string{"http://a:1 close s", "http://b:1 close s"}; !slices.Equal(got, want) {
+		t.Errorf("calls %v, want %v", got, want)
+	}
+	var kinds []string
+	told := 0
+	for _, e := range journal(t, s.Replica, store.JournalQuery{Session: "s", Limit: 100}) {
+		if told += len(e.Engines); e.Kind != "close_sent" {
+			kinds = append(kinds, e.Kind)
+		}
+	}
+	want := "[session_opened admitted bypassed session_closing released session_phase session_closed]"
+	if fmt.Sprint(kinds) != want || told != 2 {
+		t.Errorf("journal %v with %d engines told, want %s", kinds, told, want)
+	}
+}
+
+// TestTheLeaderChangesInEveryStepOfAClose: whatever the old leader was at, the new one carries on, and each
+// engine hears the close.
+func TestTheLeaderChangesInEveryStepOfAClose(t *testing.T) {
+	f := &fleet{}
+	c := startCluster(t, withFleet(f))
+	engines(t, c.leader().Replica, "http://a:1", "http://b:1")
+	refused := errors.New("not now")
+	cases := []struct {
+		name string
+		mode sessions.Mode
+		// turn: a turn is in flight when the close begins, and ends once another node leads.
+		turn bool
+		// answer is what engines do until then; it tells when the old leader has come as far as it should.
+		answer func(ctx context.Context, arrived func()) error
+	}{
+		{"joining", sessions.Join, true, nil},
+		{"abort-unanswered", sessions.Abort, true, func(ctx context.Context, arrived func()) error { arrived(); <-ctx.Done(); return ctx.Err() }},
+		{"close-unanswered", sessions.Join, false, func(ctx context.Context, arrived func()) error { arrived(); <-ctx.Done(); return ctx.Err() }},
+		{"acknowledged-unreported", sessions.Join, false, func(ctx context.Context, arrived func()) error { arrived(); <-ctx.Done(); return nil }},
+		{"in-backoff", sessions.Join, false, func(_ context.Context, arrived func()) error { arrived(); return refused }},
+	}
+	for _, step := range cases {
+		t.Run(step.name, func(t *testing.T) {
+			old, to := c.leader(), c.followers()[0]
+			arrived, once := make(chan struct{}), sync.Once{}
+			if step.answer != nil {
+				f.answers(func(ctx context.Context, _ string) error {
+					return step.answer(ctx, func() { once.Do(func() { close(arrived) }) })
+				})
+			} else {
+				close(arrived)
+			}
+			openSession(t, old.Replica, step.name)
+			if step.turn {
+				admit(t, old.Replica, turnOf(step.name, "turn-"+step.name, 1))
+			}
+			v, err := old.CloseSession(t.Context(), sessions.CloseRequest{Pool: ledger.DefaultPool, ID: step.name, Mode: step.mode, Timeout: time.Hour})
+			must(t, err)
+			<-arrived
+			must(t, old.TransferLeadership(t.Context(), to.opts.NodeID))
+			f.answers(nil)
+			eventually(t, "the other node leads", func() bool { return to.leading() != nil })
+			if step.turn {
+				if step.mode == sessions.Abort {
+					eventually(t, "the new leader aborts", func() bool { return sessionOf(to.Replica, step.name).Tickets[0].AbortSent })
+				}
+				release(t, to.Replica, "turn-"+step.name)
+			}
+			if got := awaitClosed(t, to.Replica, v); got.State != sessions.Closed || got.Close.Acked != 2 {
+				t.Errorf("closed as %+v", got.SessionRow)
+			}
+			for _, e := range []string{"http://a:1", "http://b:1"} {
+				if len(f.heard(e+" close "+step.name)) == 0 {
+					t.Errorf("%s never heard of the close: %v", e, f.heard(step.name))
+				}
+			}
+		})
+	}
+	c.hashesAgree()
+}
+
+// TestAnEngineThatHangsCostsItsOwnClosesOnly: tickets are decided and other engines hear, while it hangs; any
+// node tells which engine owes what.
+func TestAnEngineThatHangsCostsItsOwnClosesOnly(t *testing.T) {
+	f, heal := &fleet{}, make(chan struct{})
+	c := startCluster(t, withFleet(f), func(o *Options) { o.Closer.CallTimeout = time.Hour })
+	engines(t, c.leader().Replica, "http://a:1", "http://hangs:1", "http://refuses:1")
+	hanging := make(chan struct{}, 100)
+	f.answers(func(ctx context.Context, call string) error {
+		switch {
+		case strings.Contains(call, "hangs"):
+			hanging <- struct{}{}
+			select {
+			case <-heal:
+			case <-ctx.Done():
+			}
+		case strings.Contains(call, "refuses"):
+			return sessions.ErrUnauthorized
+		}
+		return ctx.Err()
+	})
+	var ids []string
+	for i := range 20 {
+		ids = append(ids, fmt.Sprint("s", i))
+		openSession(t, c.leader().Replica, ids[i])
+	}
+	if n, err := c.followers()[0].CloseGroup(t.Context(), ledger.DefaultPool, "g", sessions.Join); err != nil || n != len(ids) {
+		t.Fatalf("%d sessions are closing, %v", n, err)
+	}
+	<-hanging
+	for i := range 50 {
+		ticket := fmt.Sprint("t", i)
+		admit(t, c.leader().Replica, ask(ticket, 10))
+		release(t, c.leader().Replica, ticket)
+	}
+	eventually(t, "the others have heard of all", func() bool { return len(f.heard("http://a:1 close")) >= len(ids) })
+	for _, m := range c.up() {
+		eventually(t, m.opts.NodeID+" tells what is owed", func() bool {
+			status, err := m.OwedStatus(t.Context(), ledger.DefaultPool, append(ids, "none"))
+			must(t, err)
+			refused := 0
+			for _, list := range status {
+				for _, e := range list {
+					if e.Engine == "http://refuses:1" && e.LastError == sessions.ErrUnauthorized.Error() {
+						refused++
+					}
+				}
+			}
+			return len(status) == len(ids) && refused == len(ids)
+		})
+	}
+	f.answers(nil)
+	close(heal)
+	for _, id := range ids {
+		if got := awaitClosed(t, c.followers()[0].Replica, sessionOf(c.leader().Replica, id)); got.State != sessions.Closed {
+			t.Errorf("%s: %+v", id, got.SessionRow)
+		}
+	}
+	c.hashesAgree()
+}
+
+// TestStreamingSessionsAreOpenedOnTheirEngine before they are recorded; what fails leaves nothing.
+func TestStreamingSessionsAreOpenedOnTheirEngine(t *testing.T) {
+	f := &fleet{}
+	s := startSingle(t, withFleet(f))
+	engines(t, s.Replica, "http://a:1", "http://b:1")
+	ask := sessions.OpenRequest{Pool: ledger.DefaultPool, ID: "s", Kind: sessions.Streaming, IdleTimeout: -1, Engine: "http://A:1@3/"}
+	f.answers(func(context.Context, string) error { return sessions.ErrStreamingOff })
+	if _, err := s.OpenSession(t.Context(), ask); !errors.Is(err, sessions.ErrStreamingOff) {
+		t.Errorf("error %v", err)
+	}
+	if v := sessionOf(s.Replica, "s"); v.ID != "" {
+		t.Errorf("a failed open left %+v", v)
+	}
+	f.answers(nil)
+	for name, c := range map[string]struct {
+		change func(*sessions.OpenRequest)
+		want   error
+	}{
+		"engine not listed": {func(r *sessions.OpenRequest) { r.Engine = "http://c:1" }, sessions.ErrUnknownEngine},
+		"no engine":         {func(r *sessions.OpenRequest) { r.Engine = "" }, sessions.ErrInvalid},
+		"no pool":           {func(r *sessions.OpenRequest) { r.Pool = "none" }, ledger.ErrUnknownPool},
+	} {
+		bad := ask
+		c.change(&bad)
+		if _, err := s.OpenSession(t.Context(), bad); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for range 2 {
+		if v, err := s.OpenSession(t.Context(), ask); err != nil || v.Engine != "http://a:1" {
+			t.Fatalf("%+v, %v", v, err)
+		}
+	}
+	want := []string{"http://a:1 open s 5m0s", "http://a:1 open s 5m0s"} // the one that failed, and one
+	if got := f.heard(""); !slices.Equal(got, want) {
+		t.Errorf("calls %v, want %v", got, want)
+	}
+	awaitClosed(t, s.Replica, closeSession(t, s.Replica, "s"))
+	if got := f.heard("close"); !slices.Equal(got, []string{"http://a:1 close s"}) {
+		t.Errorf("closed on %v", got)
+	}
+}
+
+// TestPinsAskTheEngines that are named, or all, and say which hold the prefix.
+func TestPinsAskTheEngines(t *testing.T) {
+	f := &fleet{}
+	s := startSingle(t, withFleet(f))
+	engines(t, s.Replica, "http://a:1", "http://b:1", "http://c:1")
+	_, err := s.UpdateSettings(t.Context(), ledger.DefaultPool, ledger.Patch{Set: ledger.Settings{PinRatio: 0.5}, Fields: []string{"pinRatio"}})
+	must(t, err)
+	f.answers(func(_ context.Context, call string) error {
+		switch call[:len("http://a:1")] {
+		case "http://a:1":
+			return errNoPins
+		case "http://b:1":
+			return sessions.ErrUnreachable
+		}
+		return nil
+	})
+	pin := sessions.PinRequest{Pool: ledger.DefaultPool, ID: "p", Tokens: 3, TTL: 10 * time.Minute}
+	v, err := s.PinPrefix(t.Context(), pin, []int32{1, 2, 3})
+	must(t, err)
+	if fmt.Sprint(v.Held, v.Refused, v.LedgerOnly) != "[http://c:1] [http://a:1] false" || len(f.heard("pin [1 2 3] 10m0s")) != 3 {
+		t.Errorf("pin %+v, calls %v", v, f.heard(""))
+	}
+	pin.ID, pin.Engine = "q", "http://a:1@1"
+	if v, err = s.PinPrefix(t.Context(), pin, []int32{4}); err != nil || !v.LedgerOnly || len(f.heard("pin [4]")) != 1 {
+		t.Errorf("pin %+v, %v", v, err)
+	}
+	pin.ID = "r"
+	if v, err = s.PinPrefix(t.Context(), pin, nil); err != nil || !v.LedgerOnly || len(f.heard("")) != 4 {
+		t.Errorf("without token ids: pin %+v, %v, calls %v", v, err, f.heard(""))
+	}
+	for _, want := range []bool{true, false} {
+		if was, err := s.UnpinPrefix(t.Context(), ledger.DefaultPool, "p"); err != nil || was != want {
+			t.Errorf("unpinned %v, %v", was, err)
+		}
+	}
+}
+
+// TestSessionsThroughAFollower: each call gives what it would on the leader, and refusals are what they are.
+func TestSessionsThroughAFollower(t *testing.T) {
+	f := &fleet{}
+	c := startCluster(t, withFleet(f))
+	engines(t, c.leader().Replica, "http://a:1")
+	r := c.followers()[0].Replica
+	opened := openSession(t, r, "s")
+	if _, err := r.BindSession(t.Context(), sessions.BindRequest{Pool: ledger.DefaultPool, ID: "s", Engine: "http://a:1", DPRank: 1, TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	d := admit(t, r, turnOf("s", "t", 10))
+	if d.Binding == nil || *d.Binding != (ledger.Binding{Engine: "http://a:1", DPRank: 1}) {
+		t.Errorf("answer %+v", d)
+	}
+	touched, err := r.TouchSession(t.Context(), ledger.DefaultPool, "s")
+	must(t, err)
+	var here, there sessions.View
+	must(t, r.Sessions(t.Context(), false, func(t *sessions.Table) { here, _ = t.Get(ledger.DefaultPool, "s") }))
+	c.leader().machine.look(func(c *core) { there, _ = c.table.Get(ledger.DefaultPool, "s") })
+	same(t, "views", touched, there)
+	same(t, "views", here, there)
+	if touched.Seq != opened.Seq || touched.InFlight != 1 {
+		t.Errorf("session %+v", touched)
+	}
+	release(t, r, "t")
+	gone := awaitClosed(t, r, closeSession(t, r, "s"))
+	if gone.State != sessions.Closed {
+		t.Errorf("closed as %+v", gone.SessionRow)
+	}
+	if v := awaitClosed(t, r, sessions.View{SessionRow: sessions.SessionRow{Pool: ledger.DefaultPool, ID: "s", Seq: 12345}}); v.State != sessions.Closed || v.Seq != 12345 {
+		t.Errorf("an incarnation that is gone: %+v", v.SessionRow)
+	}
+	var field *sessions.FieldError
+	_, noKind := r.OpenSession(t.Context(), sessions.OpenRequest{Pool: ledger.DefaultPool, ID: "k", Kind: 9})
+	if !errors.As(noKind, &field) || field.Field != "kind" {
+		t.Errorf("unknown kind: %v", noKind)
+	}
+	_, unknown := r.TouchSession(t.Context(), ledger.DefaultPool, "none")
+	_, disabled := r.PinPrefix(t.Context(), sessions.PinRequest{Pool: ledger.DefaultPool, ID: "p", Tokens: 1}, nil)
+	_, elsewhere := r.BindSession(t.Context(), sessions.BindRequest{Pool: ledger.DefaultPool, ID: "b", Engine: "http://none:1"})
+	_, closing := r.Acquire(t.Context(), turnOf("s", "late", 1))
+	for want, got := range map[error]error{
+		sessions.ErrUnknown: unknown, sessions.ErrPinsDisabled: disabled, sessions.ErrUnknownEngine: elsewhere, sessions.ErrClosing: closing,
+	} {
+		if !errors.Is(got, want) {
+			t.Errorf("error %v, want %v", got, want)
+		}
+	}
+	c.hashesAgree()
+}
+
+// TestBlockedTurnsHearOfTheClose, and keep nobody else from the queue.
+func TestBlockedTurnsHearOfTheClose(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	admit(t, s.Replica, ask("hog", 100))
+	first, next := queue(t, s.Replica, turnOf("s", "w", 100)), queue(t, s.Replica, ask("n", 100))
+	closeSession(t, s.Replica, "s")
+	if d := first.answer(); d.Action != ledger.ActionBypass || d.Reason != ledger.SessionClosing {
+		t.Errorf("the blocked turn hears %+v", d)
+	}
+	release(t, s.Replica, "hog")
+	next.admitted()
+}
+
+// TestSilentHolderOfBypassedAttempts: the watch sees holders that the ledger does not know.
+func TestSilentHolderOfBypassedAttempts(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	a := turnOf("s", "t", 10)
+	a.Protected, a.Holder = true, "h"
+	if _, err := s.Acquire(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := s.Heartbeat(t.Context(), "h"); err != nil || st.TTL != 15*time.Second {
+		t.Errorf("heartbeat %+v, %v", st, err)
+	}
+	s.clock.Advance(14 * time.Second)
+	if _, err := s.Heartbeat(t.Context(), "h"); err != nil {
+		t.Fatal(err)
+	}
+	if v := sessionOf(s.Replica, "s"); v.InFlight != 1 {
+		t.Fatalf("%d in flight although the holder lives", v.InFlight)
+	}
+	s.leading().holders.reclaim(t.Context(), client{HolderView: ledger.HolderView{Pool: ledger.DefaultPool, Holder: "h"}})
+	if v := sessionOf(s.Replica, "s"); v.InFlight != 1 {
+		t.Fatal("a reclaim that saw no attempt ended one")
+	}
+	// The clock jumps past the TTL in steps that are no stall of the leader.
+	eventually(t, "the attempt of the silent holder to end", func() bool {
+		s.clock.Advance(500 * time.Millisecond)
+		return sessionOf(s.Replica, "s").InFlight == 0
+	})
+}
+
+// TestSessionsSurviveARestart with what is owed, and a fresh closer carries on.
+func TestSessionsSurviveARestart(t *testing.T) {
+	f := &fleet{}
+	f.answers(func(_ context.Context, call string) error {
+		if strings.Contains(call, "b:1") {
+			return sessions.ErrUnreachable
+		}
+		return nil
+	})
+	s := startSingle(t, withFleet(f))
+	engines(t, s.Replica, "http://a:1", "http://b:1")
+	v := openSession(t, s.Replica, "s")
+	closeSession(t, s.Replica, "s")
+	eventually(t, "one engine to acknowledge", func() bool { return sessionOf(s.Replica, "s").Close.Acked == 1 })
+	s.restart()
+	if got := sessionOf(s.Replica, "s"); got.Seq != v.Seq || len(got.Owed) != 1 || got.Owed[0].Engine != "http://b:1" {
+		t.Fatalf("after a restart: %+v", got)
+	}
+	f.answers(nil)
+	if got := awaitClosed(t, s.Replica, v); got.State != sessions.Closed || got.Close.Acked != 2 {
+		t.Errorf("closed as %+v", got.SessionRow)
+	}
+	if got := f.heard("http://a:1"); len(got) != 1 {
+		t.Errorf("told again although it had acknowledged: %v", got)
+	}
+}
+
+// TestNoEngineIsCalledWithoutACaller of engines: closes fail at their deadline, and say so.
+func TestNoEngineIsCalledWithoutACaller(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	openSession(t, s.Replica, "s")
+	v := closeSession(t, s.Replica, "s")
+	s.clock.Advance(time.Minute)
+	if got := awaitClosed(t, s.Replica, v); got.State != sessions.ClosedWithFailures {
+		t.Errorf("closed as %+v", got.SessionRow)
+	}
+	if _, err := s.OpenSession(t.Context(), sessions.OpenRequest{
+		Pool: ledger.DefaultPool, ID: "x", Kind: sessions.Streaming, Engine: "http://e:1",
+	}); !errors.Is(err, sessions.ErrUnreachable) {
+		t.Errorf("streaming open: %v", err)
+	}
+	if status, err := s.OwedStatus(t.Context(), ledger.DefaultPool, []string{"s"}); err != nil || len(status) != 0 {
+		t.Errorf("status %v, %v", status, err)
+	}
+}
+
+// TestAbortsSpareOthers: a request id that is a prefix of another one in flight is not aborted, also when that
+// one belongs to no session.
+func TestAbortsSpareOthers(t *testing.T) {
+	f := &fleet{}
+	s := startSingle(t, withFleet(f))
+	engines(t, s.Replica, "http://a:1")
+	mine, free, other := turnOf("s", "r-1", 1), turnOf("s", "q", 1), ask("r-10", 1)
+	other.RID = "r-10"
+	for _, a := range []ledger.Acquire{mine, free, other} {
+		admit(t, s.Replica, a)
+	}
+	_, err := s.CloseSession(t.Context(), sessions.CloseRequest{Pool: ledger.DefaultPool, ID: "s", Mode: sessions.Abort})
+	must(t, err)
+	sent := func(ticket string) (out bool) {
+		for _, x := range sessionOf(s.Replica, "s").Tickets {
+			out = out || x.Ticket == ticket && x.AbortSent
+		}
+		return out
+	}
+	eventually(t, "q is aborted", func() bool { return sent("q") })
+	if got := f.heard("abort"); !slices.Equal(got, []string{"http://a:1 abort q"}) {
+		t.Fatalf("aborted %v", got)
+	}
+	release(t, s.Replica, "r-10")
+	eventually(t, "r-1 is aborted", func() bool { return sent("r-1") })
+}
