@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 )
 
@@ -502,5 +503,27 @@ func TestHashIgnoresHistory(t *testing.T) {
 	must(t, b.Apply(100, 5, []Change{{BucketPools, []byte("a"), []byte{}}}))
 	if hc, _, _ := b.Hash(); hc == hb {
 		t.Fatal("hash misses an empty row")
+	}
+}
+
+// TestOlderFilesGetTheNewBuckets: a file that was written before a bucket existed opens, keeps its rows, and
+// takes new ones.
+func TestOlderFilesGetTheNewBuckets(t *testing.T) {
+	d := openDir(t)
+	s, _ := openState(t, d, "boot-1")
+	must(t, s.Apply(1, 1, []Change{{BucketLeases, []byte("a"), []byte("1")}}))
+	must(t, s.h.db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(BucketSessionTickets.String())) }))
+	must(t, s.Close())
+	s, v := openState(t, d, "boot-1")
+	if v.Outcome != Trusted {
+		t.Fatalf("verdict %+v", v)
+	}
+	must(t, s.Apply(2, 1, []Change{{BucketSessionTickets, []byte("b"), []byte("2")}}))
+	for b, want := range map[Bucket]string{BucketLeases: "[a=1]", BucketSessionTickets: "[b=2]"} {
+		var got []string
+		must(t, s.ForEach(b, func(k, v []byte) error { got = append(got, string(k)+"="+string(v)); return nil }))
+		if fmt.Sprint(got) != want {
+			t.Errorf("%v holds %v, want %s", b, got, want)
+		}
 	}
 }
