@@ -67,7 +67,9 @@ type ticketName struct{ pool, ticket string }
 type ticketAtDesk struct{ seq uint64 }
 
 type numbered struct {
-	n    uint64
+	n uint64
+	// told: an answer carried it. Should that be lost, the holder asks again, or its TTL ends it.
+	told bool
 	name ticketName
 	reply
 	message *kvgatev1.WaiterDecision
@@ -153,7 +155,7 @@ func (d *desk) expire() {
 	}
 }
 
-// end detaches what waits and gives back what nobody acknowledged.
+// end detaches what waits and gives back what no answer carried.
 func (d *desk) end() {
 	d.s.many.calls.desks.Dec()
 	d.lane.Close()
@@ -162,7 +164,9 @@ func (d *desk) end() {
 	d.ready, d.waiting = nil, nil
 	d.mu.Unlock()
 	for _, r := range left {
-		d.s.many.unheard(r.reply)
+		if !r.told {
+			d.s.many.unheard(r.reply)
+		}
 	}
 }
 
@@ -259,7 +263,9 @@ func (d *desk) look() (*kvgatev1.AwaitGrantsResponse, <-chan struct{}) {
 	defer d.mu.Unlock()
 	m := &kvgatev1.AwaitGrantsResponse{Waiting: int64(len(d.waiting))}
 	through := d.last
-	for _, r := range d.ready[:min(len(d.ready), maxOpsAtOnce)] {
+	for i := range d.ready[:min(len(d.ready), maxOpsAtOnce)] {
+		r := &d.ready[i]
+		r.told = true
 		m.Decisions = append(m.Decisions, r.message)
 		through = r.n
 	}

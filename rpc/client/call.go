@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -16,11 +17,14 @@ const callBudget = 10 * time.Second
 // maxRetryAfter bounds what a coordinator may ask a client to pause.
 const maxRetryAfter = 5 * time.Second
 
+// errTryOver is why the context of one try ended by itself, rather than because its caller left.
+var errTryOver = errors.New("no answer in time")
+
 // try makes one call to the endpoint that works now, for at most timeout, and draws the conclusions
 // for the choice of the next endpoint. It returns nil or an *Error.
 func (c *Client) try(ctx context.Context, timeout time.Duration, call func(context.Context) error) *Error {
 	ep := c.endpoints.pick()
-	callCtx, cancel := context.WithTimeout(withEndpoint(ctx, ep), timeout)
+	callCtx, cancel := context.WithTimeoutCause(withEndpoint(ctx, ep), timeout, errTryOver)
 	defer cancel()
 	err := asError(call(callCtx))
 	switch {

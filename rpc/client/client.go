@@ -33,6 +33,7 @@ type Client struct {
 	recorder recorder
 	logs     logs
 	tickets  *tickets
+	lines    *lines
 	keeper   *keeper
 	slots    *semaphore.Weighted
 
@@ -73,7 +74,7 @@ func New(addresses []string, opts ...Option) (*Client, error) {
 	}
 	c := &Client{
 		cfg: cfg, endpoints: set, recorder: recorder{hook: cfg.hook}, tickets: newTickets(),
-		slots: semaphore.NewWeighted(settleParallel), closed: make(chan struct{}),
+		slots: semaphore.NewWeighted(cfg.settleSlots()), closed: make(chan struct{}),
 	}
 	c.keeper = newKeeper(c)
 	c.base, c.stop = context.WithCancel(context.Background())
@@ -111,6 +112,10 @@ func (c *Client) connect() {
 	plain := connect.WithAcceptCompression("gzip", nil, nil)
 	raw := connect.WithInterceptors(failover{c})
 	c.admission = kvgatev1connect.NewAdmissionServiceClient(r, placeholder, plain)
+	c.lines = newLines(c, c.admission)
+	if c.cfg.multiplex {
+		c.admission = &multiplexed{c.admission, c.lines}
+	}
 	c.observe = kvgatev1connect.NewObserveServiceClient(r, placeholder, plain)
 	c.sessions = kvgatev1connect.NewSessionServiceClient(r, placeholder, plain)
 	c.rawSessions = kvgatev1connect.NewSessionServiceClient(r, placeholder, plain, raw)
@@ -223,6 +228,7 @@ func (c *Client) shutdown(ctx context.Context) error {
 	c.settlements.seal()
 	c.stopFlush()
 	_ = c.settlements.wait(context.Background())
+	c.lines.close()
 	if c.transport != nil {
 		c.transport.CloseIdleConnections()
 		c.conns.close()

@@ -181,7 +181,7 @@ func TestTLSAndToken(t *testing.T) {
 			t.Errorf("request came as %q", s)
 		}
 	}
-	if len(seen) != 2 {
-		t.Errorf("%d requests, want acquire and release", len(seen))
+	if len(seen) != 3 {
+		t.Errorf("%d requests, want the try of a stream, acquire and release", len(seen))
 	}
 }

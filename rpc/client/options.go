@@ -32,6 +32,7 @@ type config struct {
 	retryMin       time.Duration
 	retryMax       time.Duration
 	autoRenew      bool
+	multiplex      bool
 }
 
 func defaultConfig() config {
@@ -45,6 +46,7 @@ func defaultConfig() config {
 		retryMin:       50 * time.Millisecond,
 		retryMax:       time.Second,
 		autoRenew:      true,
+		multiplex:      true,
 	}
 }
 
@@ -108,6 +110,17 @@ func WithRetry(first, longest time.Duration) Option {
 
 // WithAutoRenew says whether held leases are renewed by themselves at half their time. Default true.
 func WithAutoRenew(on bool) Option { return func(c *config) { c.autoRenew = on } }
+
+// WithMultiplex says whether tickets share a stream or batches where the endpoint offers them. Without,
+// every operation is a call of its own. Default true.
+func WithMultiplex(on bool) Option { return func(c *config) { c.multiplex = on } }
+
+func (c *config) settleSlots() int64 {
+	if c.multiplex {
+		return settleMultiplexed
+	}
+	return settleParallel
+}
 
 func (c *config) check() error {
 	for _, d := range []struct {

@@ -14,8 +14,9 @@ import (
 
 const (
 	// settleParallel bounds the background calls in flight, so that a coordinator that comes back is
-	// not met by everything that piled up at once.
-	settleParallel = 64
+	// not met by everything that piled up at once. Multiplexed ones cost next to nothing.
+	settleParallel    = 64
+	settleMultiplexed = 4096
 	// settleSlower is how much longer than a foreground call's the pauses of background calls may get.
 	settleSlower = 5
 )

@@ -94,8 +94,8 @@ type AdmissionServiceClient interface {
 	// same node. From then on the ticket counts as attached for as long as the holder keeps calling: when
 	// no Submit or AwaitGrants of the holder is open on this node for the smallest detach_grace of the pools
 	// concerned (at most 30 s, at least 1 s), the node gives the holder's waiters up as if their callers
-	// had cancelled: they keep their places for another detach_grace, and grants that AwaitGrants had ready
-	// but were never acknowledged are given back after it. Submitting a ticket that waits, here or through
+	// had cancelled: they keep their places for another detach_grace, and grants that no answer of
+	// AwaitGrants carried yet are given back after it. Submitting a ticket that waits, here or through
 	// another node, joins the waiter: it keeps its place and is attached again.
 	//
 	// An error of one operation is the result of that operation only. The call itself fails for what is
@@ -271,8 +271,8 @@ type AdmissionServiceHandler interface {
 	// same node. From then on the ticket counts as attached for as long as the holder keeps calling: when
 	// no Submit or AwaitGrants of the holder is open on this node for the smallest detach_grace of the pools
 	// concerned (at most 30 s, at least 1 s), the node gives the holder's waiters up as if their callers
-	// had cancelled: they keep their places for another detach_grace, and grants that AwaitGrants had ready
-	// but were never acknowledged are given back after it. Submitting a ticket that waits, here or through
+	// had cancelled: they keep their places for another detach_grace, and grants that no answer of
+	// AwaitGrants carried yet are given back after it. Submitting a ticket that waits, here or through
 	// another node, joins the waiter: it keeps its place and is attached again.
 	//
 	// An error of one operation is the result of that operation only. The call itself fails for what is
