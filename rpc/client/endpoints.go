@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+
+	"kvgate/rpc/kvgate/v1/kvgatev1connect"
 )
 
 // leaderHeader names the node that leads, in every answer of a node that knows.
@@ -19,6 +22,9 @@ const leaderHeader = "Kvgate-Leader"
 // endpointCooldown is how long an endpoint that failed is not chosen on a leader hint: a leader that
 // the followers reach but this process does not must not cost a dial timeout per call.
 const endpointCooldown = 10 * time.Second
+
+// errNoStreams: the connection speaks HTTP/1.1, which cannot carry an Exchange.
+var errNoStreams = errors.New("streams in both directions need HTTP/2")
 
 // endpoint is one address of the cluster.
 type endpoint struct {
@@ -166,8 +172,13 @@ func (r *router) Do(req *http.Request) (*http.Response, error) {
 		out.Header.Set("Authorization", "Bearer "+r.token)
 	}
 	resp, err := r.http.Do(out)
-	if err == nil {
-		r.endpoints.hint(resp.Header.Get(leaderHeader))
+	if err != nil {
+		return nil, err
 	}
-	return resp, err
+	r.endpoints.hint(resp.Header.Get(leaderHeader))
+	if resp.ProtoMajor < 2 && strings.HasSuffix(u.Path, kvgatev1connect.AdmissionServiceExchangeProcedure) {
+		_ = resp.Body.Close()
+		return nil, connect.NewError(connect.CodeUnimplemented, errNoStreams)
+	}
+	return resp, nil
 }
