@@ -169,3 +169,17 @@ func settingNames() string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// LedgerSettings returns settings of the API as the ledger has them; what is not set has its default.
+func LedgerSettings(m *kvgatev1.Settings) ledger.Settings {
+	s := ledger.DefaultSettings()
+	ApplySettings(m, &s)
+	return s
+}
+
+// ApplySettings copies to s what is set in m.
+func ApplySettings(m *kvgatev1.Settings, s *ledger.Settings) {
+	for _, row := range settingTable {
+		row.read(m, s)
+	}
+}

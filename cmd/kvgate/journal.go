@@ -100,6 +100,11 @@ func parseWindow(m *Main, since, until string) (w timeWindow, err error) {
 	return w, nil
 }
 
+// contains reports that an event is within the window.
+func (w *timeWindow) contains(e *kvgatev1.JournalEvent) bool {
+	return !w.before(e) && (w.until.isZero() || less(e, w.until))
+}
+
 // before reports that an event comes before the window.
 func (w *timeWindow) before(e *kvgatev1.JournalEvent) bool {
 	return !w.since.isZero() && less(e, w.since)

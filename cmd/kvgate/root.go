@@ -71,6 +71,7 @@ func commands(m *Main) []*cobra.Command {
 		newEnginesCommand(m),
 		newJournalCommand(m),
 		newReportCommand(m),
+		newReplayCommand(m),
 		newSettingsCommand(m),
 		newStepCommand(m),
 		newNodeCommand(m),

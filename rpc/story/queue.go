@@ -37,7 +37,7 @@ const maxShares = 3
 
 // meet tells what a ticket finds that comes to place at of the queue.
 func (p *Pool) meet(at int) *Met {
-	m := &Met{Reserved: p.Reserved, Ceiling: p.Ceiling, Threshold: p.Threshold}
+	m := &Met{Reserved: p.Reserved, Ceiling: p.Ceiling - p.Pinned, Threshold: p.Threshold}
 	if p.Measured != nil {
 		m.Pressure = p.Measured.Pressure
 	}
@@ -63,7 +63,7 @@ func (p *Pool) review(l *Life, e *Event) {
 	if l.Granted != nil || l.Ended != nil {
 		return
 	}
-	b := Block{From: e.LedgerTime, At: wall(e), Reserved: p.Reserved, Ceiling: p.Ceiling}
+	b := Block{From: e.LedgerTime, At: wall(e), Reserved: p.Reserved, Ceiling: p.Ceiling - p.Pinned}
 	if p.Measured != nil {
 		b.Pressure = p.Measured.Pressure
 	}
@@ -99,7 +99,7 @@ func (p *Pool) obstacle(l *Life) string {
 		return olderWaiter
 	case p.Measured != nil && p.Threshold > 0 && p.Measured.Pressure >= p.Threshold:
 		return pressureGuard
-	case p.Reserved+l.Tokens > p.Ceiling:
+	case p.Reserved+l.Tokens > p.Ceiling-p.Pinned:
 		return capacityExhausted
 	}
 	return ""

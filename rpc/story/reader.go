@@ -40,6 +40,9 @@ type Pool struct {
 	Lives []*Life
 
 	open map[string]*Life
+	// pins are the tokens of each pin, which are kept out of the ceiling; Pinned is their sum.
+	pins   map[string]int64
+	Pinned int64
 	// queue holds those that wait in the order in which they are served.
 	queue   []*Life
 	watched []*Life
@@ -107,7 +110,7 @@ func (r *Reader) pool(name string) *Pool {
 		if r.pools == nil {
 			r.pools = map[string]*Pool{}
 		}
-		p = &Pool{Name: name, open: map[string]*Life{}, Threshold: r.Settings[name].GetPressureThreshold()}
+		p = &Pool{Name: name, open: map[string]*Life{}, pins: map[string]int64{}, Threshold: r.Settings[name].GetPressureThreshold()}
 		r.pools[name] = p
 	}
 	return p
@@ -143,6 +146,8 @@ func (r *Reader) apply(p *Pool, e *Event) {
 		if e.SettingsAfter != nil {
 			p.Threshold = e.SettingsAfter.GetPressureThreshold()
 		}
+	case "pinned", "unpinned":
+		p.pin(e)
 	case "degraded", "recovered":
 		p.Degraded = e.Kind == "degraded"
 	case "pool_deleted":
@@ -191,12 +196,29 @@ func (r *Reader) end(p *Pool, e *Event) {
 		l = r.begin(p, e)
 	} else {
 		l.Steps = append(l.Steps, e)
+		if again(l, e) {
+			return
+		}
 	}
 	l.Ended = e
 	p.leave(l)
 	delete(p.open, l.Ticket)
 	r.over(l)
 }
+
+// pin follows what is pinned.
+func (p *Pool) pin(e *Event) {
+	p.Pinned -= p.pins[e.PinId]
+	delete(p.pins, e.PinId)
+	if e.Kind == "pinned" {
+		p.pins[e.PinId] = e.Tokens
+		p.Pinned += e.Tokens
+	}
+}
+
+// again reports that a retry of a ticket that holds a lease was let through for a reason of its own, such as being
+// protected; the lease stays.
+func again(l *Life, e *Event) bool { return e.Kind == "bypassed" && l.Granted != nil }
 
 func (r *Reader) over(l *Life) {
 	if r.Done != nil {

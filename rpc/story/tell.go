@@ -261,6 +261,10 @@ func (t *teller) attached(e *Event) {
 }
 
 func (t *teller) bypassed(e *Event) {
+	if e.Arrival != nil && t.l.Granted != nil && e != t.l.First {
+		t.say(e, "A retry was let through without being asked for a lease (%s); the lease stayed.", e.Reason)
+		return
+	}
 	if e == t.l.First {
 		t.say(e, "It arrived%s and was let go at once without a lease (%s)%s.", t.asked(e), e.Reason, bypassWhy(e))
 		return
