@@ -1,7 +1,12 @@
 package fsm
 
 import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -48,5 +53,30 @@ func TestJournalComesWithTheSnapshot(t *testing.T) {
 	}
 	if !lost.log.has("journal copied from another node") {
 		t.Error("the node got its journal in another way than by copying it")
+	}
+}
+
+// TestDeletedSegmentComesBack: what somebody deleted of the journal is brought back from snapshot and log.
+func TestDeletedSegmentComesBack(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	pairs(t, s, 0, 5)
+	must(t, s.raft.Snapshot().Error()) // seals what is there
+	pairs(t, s, 5, 5)
+	want, err := s.Journal(t.Context(), true, store.JournalQuery{Limit: 100})
+	must(t, err)
+	s.close()
+	open, err := filepath.Glob(filepath.Join(s.opts.DataDir, "journal", "*"))
+	must(t, err)
+	must(t, os.Remove(open[slices.IndexFunc(open, func(name string) bool { return strings.HasSuffix(name, ".active") })]))
+	s.open()
+	got, err := s.Journal(t.Context(), true, store.JournalQuery{Limit: 100})
+	must(t, err)
+	got.Events = got.Events[:min(len(got.Events), len(want.Events))] // the new term adds one
+	if !reflect.DeepEqual(got.Events, want.Events) {
+		t.Errorf("%d events, want the %d of before", len(got.Events), len(want.Events))
+	}
+	if !s.log.has("a segment of the journal is missing") {
+		t.Error("the node does not say what is missing")
 	}
 }

@@ -65,7 +65,7 @@ func OpenJournal(dir *Dir, opts JournalOptions) (*Journal, error) {
 	if err := j.load(entries); err != nil {
 		return nil, errors.Join(err, j.retireAll())
 	}
-	if err := writeJSON(j.markPath(), runMark{BootID: j.opts.BootID}); err != nil {
+	if err := j.saveMark(false); err != nil {
 		return nil, errors.Join(err, j.retireAll())
 	}
 	j.trimmed = j.loadTrim()
@@ -78,6 +78,7 @@ func (j *Journal) trimPath() string { return filepath.Join(j.path, "trim") }
 // load opens segments in order of their names, sealed before active of the same index.
 func (j *Journal) load(entries []os.DirEntry) error {
 	distrusted := distrust(j.markPath(), j.opts.BootID)
+	j.miss(entries)
 	older := damagedIn(j.path)
 	for _, e := range entries {
 		_, active, ok := parseSegment(e.Name())
@@ -93,6 +94,38 @@ func (j *Journal) load(entries []os.DirEntry) error {
 		j.replayAfter = j.last
 	}
 	return nil
+}
+
+// miss looks for segments that somebody deleted although only the log can bring their events back.
+func (j *Journal) miss(entries []os.DirEntry) {
+	mark, err := loadMark(j.markPath())
+	if err != nil {
+		return // a new journal, or one that is distrusted anyway
+	}
+	there := map[uint64]bool{}
+	for _, e := range entries {
+		if first, _, ok := parseSegment(e.Name()); ok {
+			there[first] = true
+		}
+	}
+	for _, first := range mark.Unsealed {
+		if !there[first] {
+			j.replay = true
+			j.opts.Log.Error("a segment of the journal is missing, its events are brought back from snapshot and log",
+				"segment", filepath.Join(j.path, segmentName(first, activeSuffix)))
+		}
+	}
+}
+
+// saveMark says which segments only the log can bring back. mu is held, or nobody else knows the journal yet.
+func (j *Journal) saveMark(clean bool) error {
+	m := runMark{BootID: j.opts.BootID, Clean: clean}
+	for _, s := range j.segs {
+		if s.h != nil {
+			m.Unsealed = append(m.Unsealed, s.info.First)
+		}
+	}
+	return writeJSON(j.markPath(), m)
 }
 
 func (j *Journal) loadSegment(path string, active bool, distrusted string, older []string) error {
@@ -175,6 +208,9 @@ func (j *Journal) activeFor(index uint64, events int) (*segment, error) {
 		}
 		j.active = s
 		j.segs = append(j.segs, s)
+		if err := j.saveMark(false); err != nil {
+			return nil, err
+		}
 	}
 	return j.active, nil
 }

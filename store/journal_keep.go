@@ -58,6 +58,7 @@ func (j *Journal) seal(s *segment) error {
 	}
 	j.mu.Lock()
 	j.segs[slices.Index(j.segs, s)] = sealed
+	err = errors.Join(err, j.saveMark(false))
 	j.mu.Unlock()
 	return errors.Join(err, s.h.retire())
 }
@@ -172,7 +173,7 @@ func (j *Journal) Close() error {
 	if err := errors.Join(append(errs, j.retireAll())...); err != nil {
 		return fmt.Errorf("close journal: %w", err)
 	}
-	return writeJSON(j.markPath(), runMark{BootID: j.opts.BootID, Clean: true})
+	return j.saveMark(true)
 }
 
 // retireAll gives up the handles of segments that are not sealed; readers finish first.

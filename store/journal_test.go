@@ -353,3 +353,28 @@ func position(s string) (index uint64, n uint32) {
 	fmt.Sscanf(s, "%d.%d", &index, &n)
 	return index, n
 }
+
+// TestJournalMissesItsOpenSegment: a segment that somebody deleted, although only the log can bring its
+// events back, is noticed also after a clean stop; one that was sealed or trimmed since is not missed.
+func TestJournalMissesItsOpenSegment(t *testing.T) {
+	d := openDir(t)
+	j := openJournal(t, d, JournalOptions{})
+	appendRange(t, j, 1, 3, 1)
+	must(t, j.Seal())
+	appendRange(t, j, 4, 6, 1)
+	must(t, j.Close())
+	must(t, os.Remove(d.file(journalName, segmentName(4, activeSuffix))))
+	j = openJournal(t, d, JournalOptions{})
+	if after, needed := j.NeedsReplay(); !needed || after != 3 {
+		t.Fatalf("replay needed %t after %d, want it after 3", needed, after)
+	}
+	appendRange(t, j, 4, 6, 1) // as the log brings them back
+	must(t, j.Seal())
+	must(t, j.TrimBefore(7))
+	must(t, j.Close())
+	j = openJournal(t, d, JournalOptions{})
+	if _, needed := j.NeedsReplay(); needed {
+		t.Error("a segment that was sealed and trimmed is missed")
+	}
+	must(t, j.Close())
+}

@@ -34,6 +34,8 @@ func (v Verdict) Trusted() bool { return v.Outcome == Trusted }
 type runMark struct {
 	BootID string `json:"bootId"` // of the run that wrote last
 	Clean  bool   `json:"clean"`  // closed and flushed
+	// Unsealed are the first indexes of the journal's segments that only the log can bring back.
+	Unsealed []uint64 `json:"unsealed,omitempty"`
 }
 
 func loadMark(path string) (runMark, error) {

@@ -172,8 +172,9 @@ func newHTTPClient(o clientOptions) (*http.Client, error) {
 		return nil, err
 	}
 	dialer := &net.Dialer{Timeout: min(dialTimeout, o.timeout), KeepAlive: 5 * time.Second}
+	transport := &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: secure, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4}
 	return &http.Client{
-		Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: secure, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4},
+		Transport: noticeTLS{transport},
 		// A redirect would carry the bearer token elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil

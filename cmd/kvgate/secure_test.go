@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -269,5 +270,18 @@ func TestBadSecurityFilesRefuseTheStart(t *testing.T) {
 		if r.code != exitUsage || !strings.HasPrefix(last, "kvgate: ") || !strings.Contains(last, test.want) || strings.Contains(r.stderr, "s3cret") {
 			t.Errorf("%s: exit %d %q", test.args, r.code, last)
 		}
+	}
+}
+
+// TestPlainCallOfTLSServer says what is wrong with the URL.
+func TestPlainCallOfTLSServer(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	server.StartTLS()
+	defer server.Close()
+	plain := strings.Replace(server.URL, "https://", "http://", 1)
+	r := kvgate(t, "status", "--server", plain)
+	if r.code != exitUnavailable || !strings.Contains(r.stderr, plain+": the server speaks TLS: use https://") {
+		t.Errorf("exit %d, %q", r.code, r.stderr)
 	}
 }

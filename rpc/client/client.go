@@ -102,7 +102,7 @@ func newLogs(cfg *config) logs {
 func (c *Client) connect() {
 	httpClient := c.cfg.httpClient
 	if httpClient == nil {
-		c.conns = newConns(c.cfg.dial)
+		c.conns = newConns(c.cfg.dial, c.endpoints.plain())
 		c.transport = newTransport(c.cfg.tlsConfig, c.conns.dialContext)
 		httpClient = newHTTPClient(c.transport)
 	}

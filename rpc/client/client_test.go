@@ -185,3 +185,30 @@ func TestTLSAndToken(t *testing.T) {
 		t.Errorf("%d requests, want the try of a stream, acquire and release", len(seen))
 	}
 }
+
+// TestPlainCallOfTLSServer: the error says what is probably wrong with the URL.
+func TestPlainCallOfTLSServer(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	server.StartTLS()
+	defer server.Close()
+	var log bytes.Buffer
+	c, err := New([]string{strings.Replace(server.URL, "https://", "http://", 1)},
+		WithLogger(slog.New(slog.NewTextHandler(&log, nil))), WithDecisionBudget(time.Second), WithDefaultMaxWait(time.Millisecond), WithoutHolder())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		gone, cancel := context.WithCancel(t.Context())
+		cancel() // nothing that it owes can be delivered
+		_ = c.Close(gone)
+	}()
+	g, err := c.Acquire(t.Context(), Request{Ticket: "t1", PromptTokens: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = g.Cause
+	if err == nil || !strings.Contains(err.Error(), "is it http:// where it should be https://") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,13 +1,17 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"maps"
 	"net"
 	"net/http"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -52,17 +56,19 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 // that are idle, and one whose peer went silent never is. Safe for concurrent use.
 type conns struct {
 	dial dialFunc
+	// plain: none of them carries TLS.
+	plain bool
 
 	mu     sync.Mutex
 	open   map[*trackedConn]struct{}
 	closed bool
 }
 
-func newConns(dial dialFunc) *conns {
+func newConns(dial dialFunc, plain bool) *conns {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
 	}
-	return &conns{dial: dial, open: map[*trackedConn]struct{}{}}
+	return &conns{dial: dial, plain: plain, open: map[*trackedConn]struct{}{}}
 }
 
 func (c *conns) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
@@ -70,7 +76,7 @@ func (c *conns) dialContext(ctx context.Context, network, address string) (net.C
 	if err != nil {
 		return nil, err
 	}
-	tracked := &trackedConn{Conn: conn, owner: c}
+	tracked := &trackedConn{Conn: conn, owner: c, strange: c.plain}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -91,9 +97,34 @@ func (c *conns) close() {
 	}
 }
 
+// errStranger: the first that a server said, if anything, was not HTTP/2.
+var errStranger = errors.New("the server does not speak HTTP/2: is it http:// where it should be https://, or no kvgate?")
+
 type trackedConn struct {
 	net.Conn
 	owner *conns
+	// strange is true until the server has said something in HTTP/2; only the one reader touches it.
+	strange bool
+}
+
+// tlsAlert begins what a TLS server answers to what is no TLS.
+const tlsAlert = 21
+
+// Read tells what it probably means when a server without TLS hangs up at once, or first says a TLS alert or
+// HTTP/1.
+func (t *trackedConn) Read(b []byte) (int, error) {
+	n, err := t.Conn.Read(b)
+	if !t.strange {
+		return n, err
+	}
+	if n == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
+		return 0, errStranger // without the cause, whose words would take its place on the way up
+	}
+	if n > 0 && b[0] == tlsAlert || bytes.HasPrefix(b[:n], []byte("HTTP/1.")) {
+		return 0, errStranger
+	}
+	t.strange = n == 0
+	return n, err
 }
 
 func (t *trackedConn) Close() error {
