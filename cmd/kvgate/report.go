@@ -1,17 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"io"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"kvgate/ledger"
 	"kvgate/rpc/report"
+	"kvgate/store"
 )
 
 const reportHelp = `Writes one HTML file about one pool and a time window: what went wrong and what was changed, budget, queue, decisions,
@@ -56,7 +52,7 @@ func writeReport(ctx context.Context, c *client, w timeWindow, out string) error
 	if out == "-" {
 		return page.Write(c.m.stdout)
 	}
-	if err := replaceFile(out, page.Write); err != nil {
+	if err := store.WriteFile(out, page.Write); err != nil {
 		return err
 	}
 	c.note("wrote %s", out)
@@ -69,22 +65,4 @@ func (c *client) source() string {
 		return c.from
 	}
 	return c.endpoints[c.current].url
-}
-
-// replaceFile writes a file whole or not at all.
-func replaceFile(path string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	b := bufio.NewWriter(f)
-	if err := errors.Join(write(b), b.Flush(), f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
