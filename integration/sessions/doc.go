@@ -5,5 +5,6 @@
 //   - faults_test.go: a leader killed at each step of a close, and engines that fail in all ways; every
 //     engine hears every close at least once, or is reported.
 //   - scale_test.go: one group of 1,000 sessions on 64 engines, with admission at work.
+//   - kinds_test.go: streaming sessions, placements, pins, aborts and idle timeouts on engines that know them.
 //   - input_test.go: what the API answers to bad input, as curl would send it.
 package sessions

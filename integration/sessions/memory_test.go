@@ -41,18 +41,23 @@ func (a *agent) turn(ctx context.Context, name string, tokens int) error {
 	}
 	defer g.Release(client.Usage{PromptTokens: promptTokens, CompletionTokens: int64(tokens)})
 	if g.Action != client.Admit {
-		return fmt.Errorf("%s went ahead without a lease: %v %v", ticket, g.Reason, g.Cause)
+		return fmt.Errorf("%s went ahead without a lease: %v %w", ticket, g.Reason, g.Cause)
 	}
 	return a.generate(ctx, ticket, tokens)
 }
 
-func (a *agent) generate(ctx context.Context, rid string, tokens int) error {
-	ids := make([]int, promptTokens)
+// prompt is what the session's calls begin with, and no other's.
+func (a *agent) prompt() []int32 {
+	ids := make([]int32, promptTokens)
 	for i := range ids {
-		ids[i] = 1_000_000*(a.number+1) + i
+		ids[i] = int32(1_000_000*(a.number+1) + i)
 	}
+	return ids
+}
+
+func (a *agent) generate(ctx context.Context, rid string, tokens int) error {
 	body, err := json.Marshal(map[string]any{
-		"session_id": a.id, "rid": rid, "input_ids": ids, "sampling_params": map[string]any{"max_new_tokens": tokens, "ignore_eos": true},
+		"session_id": a.id, "rid": rid, "input_ids": a.prompt(), "sampling_params": map[string]any{"max_new_tokens": tokens, "ignore_eos": true},
 	})
 	if err != nil {
 		return err

@@ -180,7 +180,7 @@ func (c *cluster) admission(fn func()) spans {
 					return err
 				}
 				if grant.Action != client.Admit {
-					return fmt.Errorf("not admitted: %v %v", grant.Reason, grant.Cause)
+					return fmt.Errorf("not admitted: %v %w", grant.Reason, grant.Cause)
 				}
 				if err := grant.ReleaseWait(c.t.Context()); err != nil {
 					return err
