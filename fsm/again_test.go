@@ -7,9 +7,10 @@ import (
 	"kvgate/ledger"
 )
 
-// TestCallsThatComeAgain have no further effect, and the same answer: a node sends an operation once more when
-// it lost the leader's answer, and the network may deliver a copy late.
-func TestCallsThatComeAgain(t *testing.T) {
+// TestTrap2CallsThatComeAgain have no further effect, and the same answer: a node sends an operation once more
+// when it lost the leader's answer, which may mean that it was applied [hashicorp/raft#561], and the network may
+// deliver a copy late.
+func TestTrap2CallsThatComeAgain(t *testing.T) {
 	s := startSingle(t)
 	budget(t, s.Replica, 100)
 	do := func(op *fsmpb.Op) any {
@@ -46,4 +47,17 @@ func TestCallsThatComeAgain(t *testing.T) {
 		}
 	}
 	wants("no mark is left", acquire("a", 75), ledger.ActionAdmit, ledger.CapacityAvailable)
+	held := do(acquire("b", 76)).(ledger.Decision)
+	if again := do(acquire("b", 76)).(ledger.Decision); again.Seq != held.Seq {
+		t.Errorf("an acquire that comes again gets grant %d after %d", again.Seq, held.Seq)
+	}
+	give := releaseOp(ledger.Release{Pool: ledger.DefaultPool, Ticket: "b", Grant: held.Seq})
+	do(give)
+	next := do(acquire("b", 77)).(ledger.Decision)
+	if do(give) != false {
+		t.Error("a release that comes again ends the ticket's next lease")
+	}
+	if still := do(acquire("b", 78)).(ledger.Decision); still.Seq != next.Seq {
+		t.Errorf("grant %d, want %d as before", still.Seq, next.Seq)
+	}
 }

@@ -271,8 +271,9 @@ func TestSnapshotCancels(t *testing.T) {
 	}
 }
 
-// TestRestoreRefusesDamage: a damaged snapshot leaves the state as it was.
-func TestRestoreRefusesDamage(t *testing.T) {
+// TestTrap8RestoreSwaps: a damaged snapshot leaves the state as it was, since a restore builds a fresh state and
+// swaps when it is whole [weaviate/weaviate#11993].
+func TestTrap8RestoreSwaps(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	defer r.close()
 	update := updateOp(ledger.DefaultPool, ledger.Patch{Fields: []string{"modelId"}, Set: ledger.Settings{ModelID: "m"}})

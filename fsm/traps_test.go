@@ -72,6 +72,26 @@ func lastIndex(t *testing.T, m *member) uint64 {
 	return last
 }
 
+// TestTrap1EveryNoticeBeginsATerm: leadership that was lost and won back in between arrives as one more notice
+// that the node leads, and notices are always taken, or raft would block [hashicorp/raft#384, hashicorp/nomad#6977].
+func TestTrap1EveryNoticeBeginsATerm(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	admit(t, s.Replica, ask("a", 100))
+	waits := queue(t, s.Replica, ask("b", 100))
+	old := s.leading()
+	for range 3 * cap(s.notices) {
+		s.notices <- true
+	}
+	eventually(t, "another term has begun", func() bool { now := s.leading(); return now != nil && now != old })
+	if old.ctx.Err() == nil {
+		t.Error("two terms at once")
+	}
+	eventually(t, "the ticket is attached again", func() bool { w := waiterOf(s.Replica, "b"); return w != nil && w.Attached })
+	release(t, s.Replica, "a")
+	waits.admitted()
+}
+
 // TestTrap5MassExpiry: however many leases end at once, one log entry lets go a bounded number of them,
 // and entries follow each other only as long as that gets on [hashicorp/vault#4751].
 func TestTrap5MassExpiry(t *testing.T) {
