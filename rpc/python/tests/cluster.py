@@ -30,7 +30,8 @@ def command(name: str) -> str:
 
 
 def eventually(ok: Callable[[], bool], what: str, limit: float = START_TIMEOUT) -> None:
-    """Polls until ok answers True; fails the test otherwise."""
+    """Polls until ok answers True; fails the test otherwise. Not on an event loop, which it would hold up."""
+    assert asyncio._get_running_loop() is None
     end = time.monotonic() + limit
     while not ok():
         if time.monotonic() > end:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from cluster import Cluster, aeventually, eventually
 
 import kvgate
+from cluster import Cluster, aeventually, eventually
 from kvgate import AsyncGate, Gate
 
 
@@ -39,7 +39,7 @@ async def test_a_bypassed_attempt_of_a_session_is_waited_for_too(single: Cluster
             assert grant.reason == "protected"
             told = single.any_node().rpc("SessionService/GetSession", sessionId="live-bypass")["session"]
             assert told["inFlight"] == ["live-bypass:0"]
-    eventually(lambda: state(single, "live-bypass") == "SESSION_STATE_CLOSED", "the session stays open")
+    await aeventually(lambda: state(single, "live-bypass") == "SESSION_STATE_CLOSED", "the session stays open")
 
 
 def test_sessions_for_threads(single: Cluster) -> None:

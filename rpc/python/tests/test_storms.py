@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -115,3 +118,105 @@ async def test_cancel_storm_leaves_nothing(single: Cluster, multiplex: bool) -> 
     assert gate.stats().unsettled == 0
     assert gate.stats().degraded == 0
     await aeventually(single.nothing_left, f"leases or waiters stay: {single.budget()}", 5)
+
+
+async def test_cut_off_from_the_leader_a_follower_forwards(three: Cluster) -> None:
+    """The gate reaches the nodes through proxies that are cut, also from one that the others still follow."""
+    three.settings(maxWait="60s")
+    done: Counter[str] = Counter()
+
+    async def worker(gate: AsyncGate, n: int) -> None:
+        for attempt in range(20):
+            async with gate.admit(ticket=f"p{n}:{attempt}", reservation_tokens=9000) as grant:
+                done[grant.reason] += 1
+                await asyncio.sleep(0.01)
+
+    proxies = [Proxy(node.url) for node in three.nodes]
+    urls = [await proxy.start() for proxy in proxies]
+    async with AsyncGate(urls, default_max_wait=60, attempt_timeout=1, close_timeout=30) as gate:
+        workers = asyncio.gather(*(worker(gate, n) for n in range(50)))
+        for n in range(12):
+            proxy = proxies[n % 3]
+            # Some cuts are noticed at once, some only by silence.
+            proxy.cut(silent=n % 2 == 0)
+            await asyncio.sleep(0.2)
+            proxy.heal()
+        await workers
+    for proxy in proxies:
+        await proxy.stop()
+    stats = gate.stats()
+    assert (stats.unsettled, stats.errors, stats.degraded) == (0, 0, 0), stats
+    assert done == {"capacity_available": 1000}, done
+    await aeventually(three.nothing_left, f"leases or waiters stay: {three.budget()}", 20)
+    check_order(three)
+
+
+class Proxy:
+    """Passes bytes on to a node until it is cut."""
+
+    def __init__(self, url: str) -> None:
+        self._port = int(url.rpartition(":")[2])
+        self._open: set[asyncio.StreamWriter] = set()
+        self._passing = asyncio.Event()
+        self._passing.set()
+        self._refusing = False
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def cut(self, *, silent: bool) -> None:
+        """Ends all connections and takes no new ones; or, silently, just passes nothing on."""
+        self._passing.clear()
+        self._refusing = not silent
+        if not silent:
+            for writer in self._open:
+                writer.transport.abort()
+
+    def heal(self) -> None:
+        self._refusing = False
+        self._passing.set()
+
+    async def stop(self) -> None:
+        self._server.close()
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refusing:
+            writer.transport.abort()
+            return
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._open |= {writer, there_writer}
+        await asyncio.gather(self._pass(reader, there_writer), self._pass(there_reader, writer))
+        self._open -= {writer, there_writer}
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            while data := await reader.read(65536):
+                await self._passing.wait()
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+
+def test_the_holder_ttl_heals_a_process_that_died(single: Cluster, tmp_path: Path) -> None:
+    single.settings(holderTtl="1s")
+    try:
+        script = tmp_path / "worker.py"
+        script.write_text(
+            "import asyncio, sys, kvgate\n"
+            "async def main():\n"
+            "    async with kvgate.AsyncGate(sys.argv[1]) as gate:\n"
+            "        async with gate.admit(ticket='dead:0', reservation_tokens=90000):\n"
+            "            async with gate.admit(ticket='dead:1', reservation_tokens=90000):\n"
+            "                pass\n"
+            "asyncio.run(main())\n"
+        )
+        worker = subprocess.Popen([sys.executable, str(script), *single.urls])
+        eventually(lambda: single.budget()["waiting"] == "1", "the worker does not wait")
+        worker.kill()
+        worker.wait()
+        eventually(single.nothing_left, "the dead worker's lease and waiter stay", 10)
+    finally:
+        single.settings(holderTtl="15s")
