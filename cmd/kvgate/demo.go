@@ -241,16 +241,23 @@ func (d *demo) regimes() ([]regime, error) {
 	return []regime{{"roomy", max(bound/d.engines, least)}, tight}, nil
 }
 
-// keepGoing runs agents on a fresh fleet again and again until ctx ends. It does nothing without a
-// terminal: nobody could end it.
-func (d *demo) keepGoing(ctx context.Context, r regime) error {
+// keepGoing runs agents on one fleet again and again until ctx ends, so that others can send requests to
+// its router too. It does nothing without a terminal: nobody could end it.
+func (d *demo) keepGoing(ctx context.Context, r regime) (err error) {
 	if !d.keep || ctx.Err() != nil || !isTerminal(d.m.stdout) {
 		return nil
 	}
-	fmt.Fprintf(d.out, "\nAgents stay at work with admission on. Web page: %s   Ctrl-C ends it.\n", d.node.url())
+	fleet, err := d.startFleet(r, true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fleet.Close()) }()
+	fmt.Fprintf(d.out, "\nAgents stay at work with admission on. Web page: %s   Router: %s   Ctrl-C ends it.\n",
+		d.node.url(), fleet.RouterURL())
 	for round := 1; ctx.Err() == nil; round++ {
-		_, err := d.runArm(ctx, armConfig{regime: r, admission: true, label: fmt.Sprintf("keep-%d", round)})
-		if err != nil && ctx.Err() == nil {
+		label := fmt.Sprintf("keep-%d", round)
+		cfg := armConfig{regime: r, admission: true, lifecycle: true, label: label, engines: fleet}
+		if _, err := d.runArm(ctx, cfg); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}

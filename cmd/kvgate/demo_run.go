@@ -21,6 +21,8 @@ type armConfig struct {
 	// lifecycle: engines are told of sessions that are closed.
 	lifecycle bool
 	label     string // also keeps the session ids of runs apart
+	// engines are those of an earlier run, which keep their caches and counters; nil means fresh ones.
+	engines *agents.Fleet
 }
 
 // armResult is what one run measured.
@@ -44,7 +46,7 @@ type arm struct {
 	parallel int // agents at work at once; 0 means all, and that none closes its session
 }
 
-// runArm runs the workload once on fresh engines. When ctx ends it returns what was measured until
+// runArm runs the workload once. When ctx ends it returns what was measured until
 // then, with the error of ctx; the result is nil when nothing ran.
 func (d *demo) runArm(ctx context.Context, cfg armConfig) (_ *armResult, err error) {
 	a := &arm{armConfig: cfg, d: d, plan: d.plan}
@@ -56,10 +58,10 @@ func (d *demo) runArm(ctx context.Context, cfg armConfig) (_ *armResult, err err
 }
 
 func (a *arm) start(ctx context.Context) (err error) {
-	a.fleet, err = agents.StartFleet(agents.FleetConfig{
-		Engines: a.d.engines, PoolTokens: a.regime.pool, Speed: a.d.speed, Seed: a.d.seed,
-		TagSessions: a.parallel > 0,
-	})
+	a.fleet = a.engines
+	if a.fleet == nil {
+		a.fleet, err = a.d.startFleet(a.regime, a.parallel > 0)
+	}
 	if err != nil {
 		return err
 	}
@@ -83,6 +85,12 @@ func (a *arm) start(ctx context.Context) (err error) {
 	}
 	a.run, err = agents.New(cfg)
 	return err
+}
+
+func (d *demo) startFleet(r regime, tagSessions bool) (*agents.Fleet, error) {
+	return agents.StartFleet(agents.FleetConfig{
+		Engines: d.engines, PoolTokens: r.pool, Speed: d.speed, Seed: d.seed, TagSessions: tagSessions,
+	})
 }
 
 // watch runs the workload and prints a line every second.
@@ -119,7 +127,7 @@ func (a *arm) close() error {
 		defer cancel()
 		errs = append(errs, a.gate.Close(ctx))
 	}
-	if a.fleet != nil {
+	if a.fleet != nil && a.engines == nil {
 		errs = append(errs, a.fleet.Close())
 	}
 	return errors.Join(errs...)

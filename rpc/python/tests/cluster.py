@@ -144,7 +144,16 @@ class Cluster:
         self.nodes = [Node(f"n{i}", root, listen, raft, more) for i, (listen, raft) in enumerate(ports)]
 
     def _start_engine(self, pool_tokens: int) -> str:
-        args = [command("enginesim"), "-print-json", "-metrics-bytes", "0", "-pool-tokens", str(pool_tokens)]
+        args = [
+            command("enginesim"),
+            "-print-json",
+            "-metrics-bytes",
+            "0",
+            "-speed",
+            "20",
+            "-pool-tokens",
+            str(pool_tokens),
+        ]
         self._engine = Process(args, self.root / "engine.json")
         self._engine.start()
         said = self.root / "engine.json"
