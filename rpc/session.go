@@ -40,13 +40,21 @@ func (s *sessionService) OpenSession(ctx context.Context, req *connect.Request[k
 	}
 	v, err := s.sessions.OpenSession(ctx, op)
 	if err != nil {
-		return nil, err
+		return nil, explainEngine(err)
 	}
 	answer := &kvgatev1.OpenSessionResponse{Session: s.message(ctx, v)}
 	if v.Reused {
 		answer.Warnings = []string{WarningSessionReused}
 	}
 	return connect.NewResponse(answer), nil
+}
+
+// explainEngine adds what is allowed to an error about an engine that the pool does not list.
+func explainEngine(err error) error {
+	if errors.Is(err, sessions.ErrUnknownEngine) {
+		return fmt.Errorf("%w; allowed is an engine that ListEngines names", err)
+	}
+	return err
 }
 
 // TouchSession implements the service.
@@ -65,7 +73,7 @@ func (s *sessionService) BindSession(ctx context.Context, req *connect.Request[k
 		Pool: poolName(m.GetPool()), ID: m.GetSessionId(), Engine: m.GetEngineUrl(), DPRank: m.GetDpRank(), TTL: m.GetTtl().AsDuration(),
 	})
 	if err != nil {
-		return nil, err
+		return nil, explainEngine(err)
 	}
 	return connect.NewResponse(&kvgatev1.BindSessionResponse{Session: s.message(ctx, v)}), nil
 }
@@ -125,7 +133,7 @@ func (s *sessionService) PinPrefix(ctx context.Context, req *connect.Request[kvg
 	}
 	v, err := s.pins.PinPrefix(ctx, op, m.GetTokenIds())
 	if err != nil {
-		return nil, err
+		return nil, explainEngine(err)
 	}
 	return connect.NewResponse(&kvgatev1.PinPrefixResponse{Pin: pinMessage(v)}), nil
 }

@@ -17,6 +17,10 @@ import (
 // engines that owe a close are still named.
 const owedTimeout = time.Second
 
+// freshClose: a close that began so recently has no attempts worth asking the leader for. It keeps the
+// answer to a CloseSession from waiting for another node.
+const freshClose = time.Second
+
 // GetSession implements the service.
 func (s *sessionService) GetSession(ctx context.Context, req *connect.Request[kvgatev1.GetSessionRequest]) (*connect.Response[kvgatev1.GetSessionResponse], error) {
 	var (
@@ -103,12 +107,18 @@ func (s *sessionService) message(ctx context.Context, v sessions.View) *kvgatev1
 	// not have applied the change yet.
 	now := max(v.ActiveAt, v.Close.Since, v.OpenedAt)
 	_ = s.reader.Sessions(ctx, true, func(t *sessions.Table) { now = max(now, t.Now()) })
+	if now.Sub(v.Close.Since) < freshClose {
+		return s.render(now, []sessions.View{v}, tries{})[0]
+	}
 	return s.messages(ctx, now, []sessions.View{v})[0]
 }
 
 // messages returns sessions as the API shows them. now is the ledger time of the views.
 func (s *sessionService) messages(ctx context.Context, now sessions.Time, views []sessions.View) []*kvgatev1.Session {
-	tried := s.tried(ctx, views)
+	return s.render(now, views, s.tried(ctx, views))
+}
+
+func (s *sessionService) render(now sessions.Time, views []sessions.View, tried tries) []*kvgatev1.Session {
 	wall := wallClock{at: s.now(), now: now}
 	out := make([]*kvgatev1.Session, len(views))
 	for i := range views {

@@ -144,6 +144,25 @@ func TestOwedIsAnsweredWithoutALeader(t *testing.T) {
 	}
 }
 
+// A close answers at once: what was tried of it is asked of the leader only later.
+func TestAFreshCloseAsksNobody(t *testing.T) {
+	b := tabled()
+	asked := 0
+	b.owedStatus = func(context.Context, string, []string) (map[string][]sessions.OwedStatus, error) {
+		asked++
+		return nil, nil
+	}
+	r := start(t, b)
+	r.post("SessionService/OpenSession", `{"sessionId":"s"}`).ok(t)
+	if got := session(t, r.post("SessionService/CloseSession", `{"sessionId":"s"}`)); asked != 0 || len(got["owed"].([]any)) != 2 {
+		t.Errorf("asked %d times: %v", asked, got)
+	}
+	b.table.SetNow(102 * second)
+	if r.post("SessionService/CloseSession", `{"sessionId":"s"}`).ok(t); asked != 1 {
+		t.Errorf("asked %d times about a close that goes on, want once", asked)
+	}
+}
+
 func TestCloseOfAnUnknownSessionIsClosed(t *testing.T) {
 	r := start(t, tabled())
 	got := session(t, r.post("SessionService/CloseSession", `{"sessionId":"never","wait":true}`))
@@ -320,7 +339,7 @@ func TestSessionRequestsOutOfRange(t *testing.T) {
 		"touch while closing":      {"TouchSession", `{"sessionId":"shut"}`, "failed_precondition", "session_closing", "", "shut"},
 		"bind while closing":       {"BindSession", `{"sessionId":"shut","engineUrl":"http://e1:30000"}`, "failed_precondition", "session_closing", "", "shut"},
 		"bind without engine":      {"BindSession", `{"sessionId":"a"}`, "invalid_argument", "invalid_argument", "engineUrl", "must not be empty"},
-		"bind elsewhere":           {"BindSession", `{"sessionId":"a","engineUrl":"http://e9:1"}`, "invalid_argument", "invalid_argument", "engineUrl", "not in the pool"},
+		"bind elsewhere":           {"BindSession", `{"sessionId":"a","engineUrl":"http://e9:1"}`, "invalid_argument", "invalid_argument", "engineUrl", "allowed is an engine that ListEngines names"},
 		"bind to a negative rank":  {"BindSession", `{"sessionId":"a","engineUrl":"http://e1:30000","dpRank":-1}`, "invalid_argument", "invalid_argument", "dpRank", "-1"},
 		"bind with negative ttl":   {"BindSession", `{"sessionId":"a","engineUrl":"http://e1:30000","ttl":"-5s"}`, "invalid_argument", "invalid_argument", "ttl", "-5s"},
 		"close with a wrong mode":  {"CloseSession", `{"sessionId":"a","mode":7}`, "invalid_argument", "invalid_argument", "mode", "7"},

@@ -3,16 +3,20 @@ package sessions
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"kvgate/integration/enginesim"
 	"kvgate/integration/procs"
 	"kvgate/rpc/client"
 	v1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/kvgate/v1/kvgatev1connect"
 )
 
 const closePath = "/close_session"
@@ -193,6 +197,43 @@ func (c *cluster) closeWhileOneFails(session string, sound, faulty *enginesim.En
 	c.t.Logf("%s: %v", session, s.Owed)
 	if heard(sound, session) != 1 || s.State != v1.SessionState_SESSION_STATE_CLOSING {
 		c.t.Errorf("the sound engine heard %d times, session is %v", heard(sound, session), s)
+	}
+}
+
+// TestEveryNodeTellsWhoOwes: only the leader talks to engines, but any node answers what it tried, and blocks
+// until a close is over.
+func TestEveryNodeTellsWhoOwes(t *testing.T) {
+	f := fleet(t, 1, enginesim.Config{})
+	c := start(t, 3, f.RouterURL(), 1, &v1.Settings{})
+	inject(t, f.Engines[0], enginesim.Fault{Kind: enginesim.FaultStatus, Path: closePath, Status: 401})
+	c.acquire("s", "s:0").Release()
+	must(c, c.Sessions().CloseSession, &v1.CloseSessionRequest{SessionId: "s"})
+	web := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(web.CloseIdleConnections)
+	over := make(chan error, len(c.nodes))
+	for _, p := range c.nodes {
+		api := kvgatev1connect.NewSessionServiceClient(web, p.URL())
+		s := eventually(c, p.Node().ID+" to tell of attempts", api.GetSession, &v1.GetSessionRequest{SessionId: "s"}, func(r *v1.GetSessionResponse) bool {
+			return len(r.Session.Owed) == 1 && r.Session.Owed[0].Attempts > 0
+		}).Session
+		if o := s.Owed[0]; o.EngineUrl != f.Engines[0].URL() || !strings.Contains(o.LastError, "key refused") {
+			t.Errorf("%s says %v", p.Node().ID, o)
+		}
+		go func() {
+			res, err := api.CloseSession(t.Context(), connect.NewRequest(&v1.CloseSessionRequest{SessionId: "s", Wait: true}))
+			if err == nil && res.Msg.Session.State != closed {
+				err = fmt.Errorf("%s says %v", p.Node().ID, res.Msg.Session)
+			}
+			over <- err
+		}()
+	}
+	if err := f.Engines[0].Heal(); err != nil {
+		t.Fatal(err)
+	}
+	for range c.nodes {
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
