@@ -29,6 +29,7 @@ type side interface {
 // api is a side that speaks kvgate's API.
 type api struct {
 	name    string
+	url     string
 	servers []int
 	client  kvgatev1connect.AdmissionServiceClient
 	// tickets numbers the tickets of all rounds.
@@ -40,7 +41,7 @@ func newAPI(b *testing.B, name, url string, servers ...int) *api {
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols, DisableCompression: true}
 	b.Cleanup(transport.CloseIdleConnections)
-	return &api{name: name, servers: servers, client: kvgatev1connect.NewAdmissionServiceClient(
+	return &api{name: name, url: url, servers: servers, client: kvgatev1connect.NewAdmissionServiceClient(
 		&http.Client{Transport: transport}, url, connect.WithAcceptCompression("gzip", nil, nil),
 	)}
 }
@@ -68,10 +69,14 @@ func (s *api) run(ctx context.Context, callers int, length time.Duration) (round
 	}
 	group.Wait()
 	took := time.Since(began)
-	all := slices.Concat(times...)
+	return summary(s.name, slices.Concat(times...), took, failures)
+}
+
+// summary makes a round of the times of all acquires.
+func summary(name string, all []time.Duration, took time.Duration, failures []error) (round, error) {
 	slices.Sort(all)
 	if err := errors.Join(failures...); err != nil || len(all) == 0 {
-		return round{}, fmt.Errorf("%s, %d pairs: %w", s.name, len(all), err)
+		return round{}, fmt.Errorf("%s, %d pairs: %w", name, len(all), err)
 	}
 	return round{
 		calls: float64(2*len(all)) / took.Seconds(),
