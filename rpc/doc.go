@@ -11,6 +11,12 @@
 //     calls the [Backend],
 //   - the error table (errors.go) turns what comes back into a Connect code with an ErrorInfo.
 //
+// Exchange, Submit and AwaitGrants carry many such operations. Each is checked, answered and counted as its
+// own call would be (ops.go), on a lane of the replica that keeps their order. A stream (exchange.go) has a
+// reader that stops while too many operations are unanswered and a writer that puts answers together;
+// tickets that wait hold up neither. A holder that uses Submit has a desk (desk.go), which keeps its tickets
+// attached between calls and its decisions until they are acknowledged.
+//
 // Every answer names the leader's API address in the header Kvgate-Leader when it is known (leader.go).
 // TLS comes from tlsfiles, tokens from tokens; both are read again when their files change, by reload.
 //

@@ -109,9 +109,9 @@ func startHACluster(t *testing.T, routerURL string) *haCluster {
 	return c
 }
 
-func (c *haCluster) newClient(t *testing.T) *client.Client {
+func (c *haCluster) newClient(t *testing.T, opts ...client.Option) *client.Client {
 	t.Helper()
-	cl, err := client.New(c.urls, client.WithDecisionBudget(2*haPatience))
+	cl, err := client.New(c.urls, append(opts, client.WithDecisionBudget(2*haPatience))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,10 +51,23 @@
 // such an answer. A mark left by [Client.Cancel] is a decision and is returned. Another process that
 // reuses a ticket that this one gave up on may see one bypass.
 //
+// # Many tickets
+//
+// Releases, cancels, renewals and Acquires of all goroutines share one stream to the endpoint that works:
+// what queues up while a message is sent goes into the next, and a ticket that waits holds up nobody. When
+// the stream breaks, what was open is asked for again, at the next endpoint; tickets keep their places in
+// the queue. An endpoint that cannot do streams, e.g. because HTTP/1.1 lies in between, gets batches and a
+// long poll, which need a holder; one that knows neither gets a call for each operation. A minute later the
+// better way is tried again. [WithMultiplex] turns all this off. Acquires that are made one after the other
+// enter the queue in that order.
+//
+// Package reservation computes how many tokens to ask for. DrainStep returns a step's metrics.
+//
 // # What runs in the background
 //
 // Heartbeats, a third of the holder TTL apart, while anything is held or waits; renewal of leases at
-// half their time, all of a pool in one call; releases and cancels. All of it ends with Close. What
+// half their time, all of a pool in one call; releases and cancels; the reader and writer of a stream, which
+// is closed after a minute without use. All of it ends with Close. What
 // the package may not do: decide about engines, or interrupt a generate call.
 //
 // # Sessions
