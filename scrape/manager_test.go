@@ -83,6 +83,21 @@ func TestManagerFollowsSettings(t *testing.T) {
 		if got := names(m); got != "" {
 			t.Errorf("pollers %q after their pools were deleted or lost their engines", got)
 		}
+		quarantine := static(a)
+		quarantine.Quarantine = true
+		src.set(map[string]ledger.Settings{"x": quarantine}, nil)
+		before := w.scraped(a)
+		pass(10 * time.Second)
+		if got := names(m); got != "" || w.scraped(a) != before {
+			t.Errorf("pollers %q, %d scrapes of a pool in quarantine", got, w.scraped(a)-before)
+		}
+		src.set(map[string]ledger.Settings{"x": static(a)}, nil)
+		pass(2 * time.Second)
+		src.set(map[string]ledger.Settings{"x": quarantine}, nil)
+		pass(2 * time.Second)
+		if got := names(m); got != "" {
+			t.Errorf("pollers %q of a pool that went into quarantine", got)
+		}
 		src.set(map[string]ledger.Settings{"x": static(a)}, nil)
 		pass(2 * time.Second)
 		cancel()
