@@ -46,7 +46,7 @@ func (e *toldEngines) PinPrefix(_ context.Context, engine string, _ []int32, _ t
 	return false, e.note("pin on " + engine)
 }
 
-func sessionOf(t *testing.T, r *Replica, id string) (v sessions.View) {
+func sessionNow(t *testing.T, r *Replica, id string) (v sessions.View) {
 	t.Helper()
 	must(t, r.Sessions(t.Context(), true, func(table *sessions.Table) { v, _ = table.Get(ledger.DefaultPool, id) }))
 	return v
@@ -62,7 +62,7 @@ func TestQuarantine(t *testing.T) {
 	must(t, err)
 	_, err = s.CloseSession(t.Context(), sessions.CloseRequest{Pool: ledger.DefaultPool, ID: "old"})
 	must(t, err)
-	if v := sessionOf(t, s.Replica, "old"); v.State != sessions.Closing {
+	if v := sessionNow(t, s.Replica, "old"); v.State != sessions.Closing {
 		t.Fatalf("session is %+v", v)
 	}
 	archive, _ := saved(t, s.Replica)
@@ -85,7 +85,7 @@ func TestQuarantine(t *testing.T) {
 	_, err = r.UpdateSettings(t.Context(), ledger.DefaultPool, ledger.Patch{Fields: []string{"quarantine"}})
 	must(t, err)
 	for _, id := range []string{"old", "new"} {
-		eventually(t, id+" is closed", func() bool { return sessionOf(t, r.Replica, id).State == sessions.Closed })
+		eventually(t, id+" is closed", func() bool { return sessionNow(t, r.Replica, id).State == sessions.Closed })
 	}
 	if engines.heard() != 2 {
 		t.Errorf("engines were asked %v, want the two closes", engines.calls)

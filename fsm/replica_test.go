@@ -65,6 +65,9 @@ type single struct {
 	log   *logged
 }
 
+// bornBefore, unless it is nil, gives single nodes their data directory before they start.
+var bornBefore func(*testing.T, *Options)
+
 func startSingle(t *testing.T, change ...func(*Options)) *single {
 	t.Helper()
 	s := &single{t: t, clock: &clock{}, log: &logged{}}
@@ -74,6 +77,9 @@ func startSingle(t *testing.T, change ...func(*Options)) *single {
 	}
 	for _, f := range change {
 		f(&s.opts)
+	}
+	if bornBefore != nil {
+		bornBefore(t, &s.opts)
 	}
 	t.Cleanup(func() {
 		s.close()

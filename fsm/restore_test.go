@@ -214,3 +214,40 @@ func TestRestoreOfAnotherCluster(t *testing.T) {
 		t.Error("the node that was down lacks the restored state")
 	}
 }
+
+// TestConformanceAfterRestore: what is true of any node is true of one that was restored.
+func TestConformanceAfterRestore(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	admit(t, s.Replica, ask("earlier", 40))
+	release(t, s.Replica, "earlier")
+	archive, _ := saved(t, s.Replica)
+	bornBefore = func(t *testing.T, o *Options) {
+		t.Helper()
+		o.DataDir, o.Bootstrap = filepath.Join(t.TempDir(), "restored"), false
+		_, err := DirectoryRestore{
+			Archive: archive, DataDir: o.DataDir, NodeID: o.NodeID, RaftAddress: "127.0.0.1:0", Log: quiet, Now: time.Now,
+		}.Run()
+		must(t, err)
+	}
+	defer func() { bornBefore = nil }()
+	for name, test := range map[string]func(*testing.T){
+		"acquire and release":   TestAcquireAndRelease,
+		"order":                 TestWaitersAreGrantedInOrder,
+		"place of who leaves":   TestCallerThatLeavesKeepsThePlace,
+		"other tokens":          TestRetryWithOtherTokensIsRefused,
+		"two callers":           TestTwoCallersOfOneTicket,
+		"unheard decisions":     TestDecisionIsNeverUnheard,
+		"abandoned, unclaimed":  TestAbandonedAndUnclaimed,
+		"claimed":               TestClaimedGrantStays,
+		"ageing":                TestAgeingOrder,
+		"no wait":               TestMaxWaitZeroDoesNotWait,
+		"cancel":                TestCancelEndsTheWait,
+		"expiry":                TestLeaseExpires,
+		"calls that come again": TestCallsThatComeAgain,
+		"silent holder":         TestSilentHolderIsReclaimed,
+		"restart":               TestRestartKeepsEverything,
+	} {
+		t.Run(name, test)
+	}
+}
