@@ -12,24 +12,23 @@ import (
 	"testing"
 
 	"kvgate/ledger"
+	"kvgate/sessions"
 	"kvgate/store"
 )
 
-// rowsOf is everything that a ledger holds, in words.
-func rowsOf(l *ledger.Ledger) (out []string) {
-	l.Export(func(c ledger.Change) {
-		row, err := encodeRow(c)
+// machineRows is everything that a machine holds, in words.
+func machineRows(m *Machine) (out []string) {
+	add := func(row store.Change, err error) {
 		if err != nil {
 			panic(err)
 		}
 		out = append(out, fmt.Sprintf("%v %x %x", row.Bucket, row.Key, row.Value))
+	}
+	m.look(func(c *core) {
+		c.ledger.Export(func(c ledger.Change) { add(encodeRow(c)) })
+		c.table.Export(func(c sessions.Change) { add(encodeSessionRow(c)) })
 	})
 	slices.Sort(out)
-	return out
-}
-
-func machineRows(m *Machine) (out []string) {
-	m.view(func(l *ledger.Ledger) { out = rowsOf(l) })
 	return out
 }
 
