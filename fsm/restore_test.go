@@ -244,7 +244,7 @@ func TestConformanceAfterRestore(t *testing.T) {
 		"no wait":               TestMaxWaitZeroDoesNotWait,
 		"cancel":                TestCancelEndsTheWait,
 		"expiry":                TestLeaseExpires,
-		"calls that come again": TestCallsThatComeAgain,
+		"calls that come again": TestTrap2CallsThatComeAgain,
 		"silent holder":         TestSilentHolderIsReclaimed,
 		"restart":               TestRestartKeepsEverything,
 	} {
