@@ -303,3 +303,57 @@ func TestEngineURL(t *testing.T) {
 		equal(t, raw, EngineURL(raw), want)
 	}
 }
+
+// TestCheckOpenSaysWhetherTheEngineMustBeCalled, and changes nothing.
+func TestCheckOpenSaysWhetherTheEngineMustBeCalled(t *testing.T) {
+	w := newWorld(t)
+	ask := OpenRequest{Pool: "p", ID: "s", Kind: Streaming, Engine: e1, IdleTimeout: -1}
+	check := func(what string, wantCall bool, want error) {
+		t.Helper()
+		before := len(w.Events())
+		call, err := w.CheckOpen(ask)
+		if call != wantCall || !errors.Is(err, want) || len(w.Events()) != before {
+			t.Fatalf("%s: call %v, error %v", what, call, err)
+		}
+	}
+	equal(t, "idle", ask.Idle(), 300*time.Second)
+	check("new", true, nil)
+	must(w.Open(ask))(t)
+	check("open there", false, nil)
+	w.EnginesChanged("p", []Engine{{e1, "i2"}, {e2, "i1"}})
+	check("restarted", true, nil)
+	must(w.Open(ask))(t)
+	check("open there again", false, nil)
+	ask.Engine = e2
+	check("lives elsewhere", false, ErrKind)
+	ask.Engine = "http://10.0.0.9:1"
+	check("not listed", false, ErrUnknownEngine)
+	ask.Engine = e1
+	w.close("s", Join)
+	equal(t, "debts of the restarted engine", owedEngines(w.get("s")), []string{e1 + " owed"})
+	check("closing", false, ErrClosing)
+	ask = OpenRequest{Pool: "p", ID: "r", IdleTimeout: -1}
+	check("radix", false, nil)
+	equal(t, "idle of radix", ask.Idle(), 0)
+	w.Started("p", "r", "", Flight{Ticket: "t"})
+	ask.Kind, ask.Engine = Streaming, e1
+	check("opened by a ticket", true, nil)
+}
+
+// TestHoldersOfBypassedAttempts: what the watch of holders asks.
+func TestHoldersOfBypassedAttempts(t *testing.T) {
+	w := newWorld(t)
+	w.at(3)
+	w.Started("p", "s", "", Flight{Ticket: "a", Holder: "h", Bypassed: true})
+	w.at(5)
+	w.Started("p", "s", "", Flight{Ticket: "0", Holder: "h", Bypassed: true})
+	w.Started("p", "s", "", Flight{Ticket: "leased", Holder: "other"})
+	seq, since := w.Newest("p", "h")
+	equal(t, "newest", seq, w.get("s").Tickets[1].Seq)
+	equal(t, "since", since, 5*second)
+	equal(t, "pools", w.Flies("h"), []string{"p"})
+	equal(t, "pools of a holder of leases", len(w.Flies("other")), 0)
+	must(w.Bind(BindRequest{Pool: "p", ID: "s", Engine: e2, DPRank: 1}))(t)
+	equal(t, "placement", w.PlacementOf("p", "a").Binding.Engine, e2)
+	equal(t, "placement of no ticket", w.PlacementOf("p", "none"), Placement{})
+}
