@@ -11,11 +11,11 @@ import (
 )
 
 func (g *batches) sessionID() string {
-	return rapid.SampledFrom([]string{"s0", "s1", "s1", "s2", ""}).Draw(g.t, "session id")
+	return rapid.SampledFrom([]string{"s0", "s1", "s1", "s2", "s0", "s1", "s2", ""}).Draw(g.t, "session id")
 }
 
 func (g *batches) engine() string {
-	return rapid.SampledFrom([]string{"http://e0:1", "http://e1:1@2", "http://E2:1/", "http://none:1", ""}).Draw(g.t, "engine")
+	return rapid.SampledFrom([]string{"http://e0:1", "http://e0:1", "http://e1:1@2", "http://E2:1/", "http://none:1", ""}).Draw(g.t, "engine")
 }
 
 func (g *batches) seconds(name string, most int) time.Duration {
@@ -78,6 +78,7 @@ func (g *batches) pin() *fsmpb.Op {
 		}}}
 	}
 	return pinOp(sessions.PinRequest{
-		Pool: pool, ID: id, Session: g.sessionID(), Tokens: int64(g.small("tokens")), TTL: g.seconds("ttl", 600), Engine: g.engine(),
+		Pool: pool, ID: id, Session: rapid.SampledFrom([]string{"", "", "s0", "s1"}).Draw(g.t, "pinned session"),
+		Tokens: int64(g.small("tokens")), TTL: g.seconds("ttl", 600), Engine: g.engine(),
 	})
 }

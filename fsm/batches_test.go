@@ -8,6 +8,7 @@ import (
 
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
+	"kvgate/sessions"
 )
 
 // batches draws log entries that are likely to mean something to a machine.
@@ -26,8 +27,30 @@ func (g *batches) batch() *fsmpb.Batch {
 	return b
 }
 
+// first is a batch that makes most others mean something: engines, room for pins, and sessions.
+func (g *batches) first() *fsmpb.Batch {
+	b := &fsmpb.Batch{Version: Version, Ops: []*fsmpb.Op{updateOp(ledger.DefaultPool, ledger.Patch{
+		Set:    ledger.Settings{PinRatio: 0.5, Staleness: time.Hour, JoinTimeout: 10 * time.Second},
+		Fields: []string{"pinRatio", "staleness", "joinTimeout"},
+	})}}
+	round := ledger.Round{Fresh: true, Discovery: "static"}
+	for i := range 3 {
+		round.Engines = append(round.Engines, ledger.Engine{URL: fmt.Sprintf("http://e%d:1", i), Healthy: true, Capacity: 60, Incarnation: "1"})
+	}
+	b.Ops = append(b.Ops, reconcileOp(ledger.DefaultPool, round))
+	for i := range rapid.IntRange(0, 3).Draw(g.t, "sessions") {
+		b.Ops = append(b.Ops, openOp(sessions.OpenRequest{
+			Pool: ledger.DefaultPool, ID: fmt.Sprint("s", i), Group: "g", Kind: sessions.Kind(i), Engine: "http://e0:1", IdleTimeout: -1,
+		}))
+	}
+	return b
+}
+
 func (g *batches) pool() string {
-	return rapid.SampledFrom([]string{ledger.DefaultPool, ledger.DefaultPool, "b", "none"}).Draw(g.t, "pool")
+	if rapid.IntRange(0, 5).Draw(g.t, "usual pool") > 0 {
+		return ledger.DefaultPool
+	}
+	return rapid.SampledFrom([]string{ledger.DefaultPool, "b", "none"}).Draw(g.t, "pool")
 }
 
 func (g *batches) ticket() string {
@@ -116,12 +139,12 @@ func (g *batches) reclaim() *fsmpb.Op {
 func (g *batches) reconcile() *fsmpb.Op {
 	t := g.t
 	round := ledger.Round{Fresh: rapid.IntRange(0, 9).Draw(t, "fresh") > 0, Discovery: "static", Repeats: rapid.Int64Range(0, 3).Draw(t, "repeats")}
-	round.Degrade = rapid.IntRange(0, 9).Draw(t, "degrade") == 0
-	for i := range rapid.IntRange(0, 3).Draw(t, "engines") {
-		usage := rapid.Float64Range(0, 1).Draw(t, "usage")
+	round.Degrade = rapid.IntRange(0, 12).Draw(t, "degrade") == 12
+	for i := range rapid.IntRange(1, 3).Draw(t, "engines") {
+		usage := rapid.Float64Range(0, 0.97).Draw(t, "usage")
 		round.Engines = append(round.Engines, ledger.Engine{
 			URL: fmt.Sprintf("http://e%d:1", i), Healthy: rapid.IntRange(0, 4).Draw(t, "healthy") > 0, Capacity: 60,
-			Used: 20, Usage: usage, Pressure: usage * usage, DPRanks: 1, Role: ledger.RoleRegular, Incarnation: "1",
+			Used: 20, Usage: usage, Pressure: usage * usage, DPRanks: 1, Role: ledger.RoleRegular, Incarnation: rapid.SampledFrom([]string{"1", "1", "1", "2"}).Draw(t, "incarnation"),
 		})
 	}
 	return reconcileOp(g.pool(), round)
@@ -130,11 +153,11 @@ func (g *batches) reconcile() *fsmpb.Op {
 func (g *batches) settings() *fsmpb.Op {
 	t := g.t
 	p := ledger.Patch{Set: ledger.Settings{
-		Admission: rapid.IntRange(0, 3).Draw(t, "admission") > 0, MaxWait: time.Duration(g.small("wait")) * time.Second,
+		Admission: rapid.IntRange(0, 5).Draw(t, "admission") > 0, MaxWait: time.Duration(g.small("wait")) * time.Second,
 		DetachGrace: time.Duration(g.small("grace")) * time.Second, Staleness: time.Hour, EngineURLs: []string{"http://e0:1"},
 		Lifecycle: rapid.IntRange(0, 2).Draw(t, "lifecycle") > 0, PinRatio: rapid.Float64Range(0, 0.9).Draw(t, "pin ratio"),
 		JoinTimeout: time.Duration(g.small("join")) * time.Second, CloseScope: ledger.CloseScope(rapid.IntRange(0, 2).Draw(t, "scope")),
-		Headroom: rapid.Float64Range(0, 1).Draw(t, "headroom"), Oversize: ledger.Oversize(rapid.IntRange(0, 3).Draw(t, "oversize")),
+		Headroom: rapid.Float64Range(0.2, 1).Draw(t, "headroom"), Oversize: ledger.Oversize(rapid.IntRange(0, 3).Draw(t, "oversize")),
 	}}
 	p.Fields = rapid.SliceOfN(rapid.SampledFrom([]string{
 		"admission", "maxWait", "detachGrace", "staleness", "engineUrls", "headroom", "oversize",

@@ -161,11 +161,15 @@ func TestMachinesAgree(t *testing.T) {
 		defer func() { moved.close() }()
 		gen := &batches{t: rt, machine: steady.Machine}
 		var log []*raft.Log
-		for range rapid.IntRange(1, 6).Draw(rt, "groups") {
+		for range rapid.IntRange(1, 8).Draw(rt, "groups") {
 			var group []*raft.Log
 			var want []any
 			for range rapid.IntRange(1, 5).Draw(rt, "entries") {
-				e := entry(rt, uint64(len(log)+1), gen.batch())
+				b := gen.batch()
+				if len(log) == 0 {
+					b = gen.first()
+				}
+				e := entry(rt, uint64(len(log)+1), b)
 				log, group = append(log, e), append(group, e)
 				want = append(want, steady.Apply(e))
 			}
