@@ -162,3 +162,16 @@ func TestReusedIDIsWarnedOf(t *testing.T) {
 		t.Errorf("the grant warns of %v", g.Warnings)
 	}
 }
+
+// TestServedScope tells only the engines that releases named.
+func TestServedScope(t *testing.T) {
+	f := fleet(t, 2, enginesim.Config{})
+	scope := v1.CloseScope_CLOSE_SCOPE_SERVED
+	c := start(t, 1, f.RouterURL(), 2, &v1.Settings{CloseScope: &scope})
+	c.acquire("s", "s:0").Release(client.Usage{PromptTokens: 10, EngineURL: f.Engines[1].URL()})
+	c.session("s", "over its turn", func(s *v1.Session) bool { return s.Turns == 1 })
+	must(c, c.Sessions().CloseSession, &v1.CloseSessionRequest{SessionId: "s", Wait: true})
+	if served, other := heard(f.Engines[1], "s"), heard(f.Engines[0], "s"); served != 1 || other != 0 {
+		t.Errorf("the engine that served heard %d times and the other %d, want once and never", served, other)
+	}
+}
