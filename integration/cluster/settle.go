@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/whatif"
 	"kvgate/store"
 )
 
@@ -58,7 +59,27 @@ func (c *Cluster) checkLeases() (events []Event) {
 	if !maps.Equal(held, want) {
 		c.t.Errorf("leases held are %v, the journal leaves %v", held, want)
 	}
+	c.checkReplay(events, held)
 	return events
+}
+
+// checkReplay runs the journal through a ledger once more: it must decide the same and end with the same leases. What
+// the journal tells is all that decides, then.
+func (c *Cluster) checkReplay(events []Event, held map[uint64]string) {
+	c.t.Helper()
+	all := make([]*kvgatev1.JournalEvent, len(events))
+	for i := range events {
+		all[i] = events[i].JournalEvent
+	}
+	leases, err := whatif.Verify(whatif.Input{Events: all, Pool: "default"})
+	if err != nil {
+		c.t.Errorf("the journal replayed through the ledger: %v", err)
+		return
+	}
+	want := slices.Sorted(maps.Values(held))
+	if got := slices.Sorted(maps.Keys(leases)); !slices.Equal(got, want) {
+		c.t.Errorf("leases held are %v, the replay leaves %v", want, got)
+	}
 }
 
 // heldLeases returns the tickets that hold leases by grant, in one page.

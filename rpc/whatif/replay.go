@@ -56,6 +56,11 @@ type replay struct {
 
 // Run replays a recording and compares.
 func Run(in Input) (*Result, error) {
+	_, x, err := run(in)
+	return x, err
+}
+
+func run(in Input) (*replay, *Result, error) {
 	r := &replay{in: in, pool: in.Pool, live: map[string]*attempt{}, pins: map[string]ledger.Tokens{}}
 	reader := &story.Reader{}
 	for _, e := range in.Events {
@@ -66,24 +71,22 @@ func Run(in Input) (*Result, error) {
 	}
 	p := reader.Pool(in.Pool)
 	if p == nil || len(p.Lives) == 0 {
-		return nil, fmt.Errorf("%w %q", ErrNothing, in.Pool)
+		return nil, nil, fmt.Errorf("%w %q", ErrNothing, in.Pool)
 	}
 	r.lives = p.Lives
 	r.learn()
 	if err := r.prepare(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r.plan()
-	if r.l == nil {
-		if err := r.load(); err != nil {
-			return nil, err
-		}
+	if err := r.load(); err != nil {
+		return nil, nil, err
 	}
 	r.play()
 	if r.failed != nil {
-		return nil, r.failed
+		return nil, nil, r.failed
 	}
-	return r.result(reader.Now), nil
+	return r, r.result(reader.Now), nil
 }
 
 // learn collects how long leases were held that their callers released.
