@@ -95,7 +95,7 @@ func cause(ctx context.Context, err error) error {
 // ticket that waits already is asked for again, with what is left of its max wait, from every new leader.
 // Whether it waits, this node may not have heard yet, so FailOpenAfter counts from when a leader had it.
 func (r *Replica) Acquire(ctx context.Context, a ledger.Acquire) (ledger.Decision, error) {
-	a.MaxWait, a.Call = r.maxWait(a), r.newCall()
+	a.MaxWait, a.PoolWait, a.Call = r.maxWait(a), a.MaxWait < 0, r.newCall()
 	return r.ask(ctx, a, r.now(), nil)
 }
 

@@ -12,7 +12,7 @@ func decodeAcquire(m *fsmpb.Acquire) ledger.Acquire {
 		Pool: m.Pool, Ticket: m.Ticket, PromptTokens: ledger.Tokens(m.PromptTokens),
 		MaxNewTokens: ledger.Tokens(m.MaxNewTokens), ReservationTokens: ledger.Tokens(m.ReservationTokens),
 		Mode: ledger.Mode(m.Mode), Protected: m.Protected, Priority: m.Priority, Session: m.Session,
-		Group: m.Group, Holder: m.Holder, RID: m.Rid, TTL: time.Duration(m.Ttl), MaxWait: -1,
+		Group: m.Group, Holder: m.Holder, RID: m.Rid, TTL: time.Duration(m.Ttl), MaxWait: -1, PoolWait: m.PoolWait,
 		Call: m.Call,
 	}
 	if m.MaxWait != nil {

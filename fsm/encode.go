@@ -13,7 +13,7 @@ func acquireOp(a ledger.Acquire) *fsmpb.Op {
 	op := &fsmpb.Acquire{
 		Pool: a.Pool, Ticket: a.Ticket, PromptTokens: int64(a.PromptTokens), MaxNewTokens: int64(a.MaxNewTokens),
 		ReservationTokens: int64(a.ReservationTokens), Mode: uint32(a.Mode), Protected: a.Protected,
-		Priority: a.Priority, Session: a.Session, Group: a.Group, Holder: a.Holder, Rid: a.RID, Ttl: int64(a.TTL),
+		Priority: a.Priority, Session: a.Session, Group: a.Group, Holder: a.Holder, Rid: a.RID, Ttl: int64(a.TTL), PoolWait: a.PoolWait,
 		Call: a.Call,
 	}
 	if a.MaxWait >= 0 {
@@ -112,7 +112,7 @@ func encodeExtras(e *ledger.Event, into *fsmpb.Event) {
 	if a := &e.Arrival; a.Known {
 		into.Arrival = &fsmpb.Arrival{
 			PromptTokens: int64(a.Prompt), MaxNewTokens: int64(a.MaxNew), ReservationTokens: int64(a.Outright),
-			Mode: uint32(a.Mode), Protected: a.Protected, Ttl: int64(a.TTL),
+			Mode: uint32(a.Mode), Protected: a.Protected, Ttl: int64(a.TTL), PoolWait: a.PoolWait,
 		}
 		if a.MaxWait >= 0 {
 			into.Arrival.MaxWait = ptr(int64(a.MaxWait))

@@ -78,7 +78,7 @@ func (l *lane) Close() {
 
 // Acquire implements Lane.
 func (l *lane) Acquire(a ledger.Acquire, answer func(ledger.Decision, error)) {
-	a.MaxWait, a.Call = l.replica.maxWait(a), l.replica.newCall()
+	a.MaxWait, a.PoolWait, a.Call = l.replica.maxWait(a), a.MaxWait < 0, l.replica.newCall()
 	l.add(&step{op: acquireOp(a), acquire: &a, answer: typed(answer)})
 }
 

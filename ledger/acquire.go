@@ -175,7 +175,7 @@ func (l *Ledger) decide(p *pool, op *Acquire, tokens Tokens) (Decision, error) {
 func (op *Acquire) arrival() Arrival {
 	return Arrival{
 		Known: true, Protected: op.Protected, Mode: op.Mode, Prompt: op.PromptTokens, MaxNew: op.MaxNewTokens,
-		Outright: op.ReservationTokens, MaxWait: op.MaxWait, TTL: op.TTL,
+		Outright: op.ReservationTokens, MaxWait: op.MaxWait, PoolWait: op.PoolWait, TTL: op.TTL,
 	}
 }
 

@@ -74,8 +74,9 @@ type Arrival struct {
 	Protected                bool
 	Mode                     Mode
 	Prompt, MaxNew, Outright Tokens
-	// MaxWait is negative where the pool's max wait was asked for.
-	MaxWait time.Duration
+	// MaxWait is negative where the pool's max wait was asked for. PoolWait: it was, and was filled in on the way.
+	MaxWait  time.Duration
+	PoolWait bool
 	// TTL is 0 where the pool's lease TTL was asked for.
 	TTL time.Duration
 }

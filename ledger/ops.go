@@ -20,6 +20,8 @@ type Acquire struct {
 	RID string
 	// MaxWait is how long the ticket may wait; negative means the pool's max_wait.
 	MaxWait time.Duration
+	// PoolWait says that MaxWait was filled in from the pool's max_wait on the way, for the journal.
+	PoolWait bool
 	// TTL of the lease; 0 means the pool's lease_ttl.
 	TTL time.Duration
 	// Call numbers the call, so that the same one can be told when it comes again; 0 means that it cannot.

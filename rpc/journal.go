@@ -197,7 +197,7 @@ func journalExtras(e *fsmpb.Event, m *kvgatev1.JournalEvent) {
 	if a := e.GetArrival(); a != nil {
 		m.Arrival = &kvgatev1.Arrival{
 			PromptTokens: a.PromptTokens, MaxNewTokens: a.MaxNewTokens, ReservationTokens: a.ReservationTokens,
-			Mode: max(kvgatev1.Mode(a.Mode), kvgatev1.Mode_MODE_TRAIN), Protected: a.Protected,
+			Mode: max(kvgatev1.Mode(a.Mode), kvgatev1.Mode_MODE_TRAIN), Protected: a.Protected, PoolWait: a.PoolWait,
 		}
 		if a.MaxWait != nil {
 			m.Arrival.MaxWait = durationpb.New(time.Duration(*a.MaxWait))

@@ -531,7 +531,9 @@ type Acquire struct {
 	MaxWait           *int64                 `protobuf:"varint,13,opt,name=max_wait,json=maxWait,proto3,oneof" json:"max_wait,omitempty"`
 	Ttl               int64                  `protobuf:"varint,14,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// Numbers the call, so that the same one can be told when it comes again. Since version 2.
-	Call          uint64 `protobuf:"varint,15,opt,name=call,proto3" json:"call,omitempty"`
+	Call uint64 `protobuf:"varint,15,opt,name=call,proto3" json:"call,omitempty"`
+	// The caller named no max_wait: the node that got the call filled it in.
+	PoolWait      bool `protobuf:"varint,40,opt,name=pool_wait,json=poolWait,proto3" json:"pool_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -669,6 +671,13 @@ func (x *Acquire) GetCall() uint64 {
 		return x.Call
 	}
 	return 0
+}
+
+func (x *Acquire) GetPoolWait() bool {
+	if x != nil {
+		return x.PoolWait
+	}
+	return false
 }
 
 type Release struct {
@@ -4992,7 +5001,9 @@ type Arrival struct {
 	// Absent: the pool's.
 	MaxWait *int64 `protobuf:"varint,6,opt,name=max_wait,json=maxWait,proto3,oneof" json:"max_wait,omitempty"`
 	// 0: the pool's.
-	Ttl           int64 `protobuf:"varint,7,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Ttl int64 `protobuf:"varint,7,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// max_wait is the pool's as it was then.
+	PoolWait      bool `protobuf:"varint,8,opt,name=pool_wait,json=poolWait,proto3" json:"pool_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5074,6 +5085,13 @@ func (x *Arrival) GetTtl() int64 {
 		return x.Ttl
 	}
 	return 0
+}
+
+func (x *Arrival) GetPoolWait() bool {
+	if x != nil {
+		return x.PoolWait
+	}
+	return false
 }
 
 // Measured sums up a pool's healthy engines.
@@ -5227,7 +5245,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\n" +
 	"report_pin\x18\x16 \x01(\v2\x10.fsmpb.ReportPinH\x00R\treportPin\x12$\n" +
 	"\x05unpin\x18\x17 \x01(\v2\f.fsmpb.UnpinH\x00R\x05unpinB\x06\n" +
-	"\x04kind\"\xaa\x03\n" +
+	"\x04kind\"\xc7\x03\n" +
 	"\aAcquire\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12#\n" +
@@ -5244,7 +5262,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x03rid\x18\f \x01(\tR\x03rid\x12\x1e\n" +
 	"\bmax_wait\x18\r \x01(\x03H\x00R\amaxWait\x88\x01\x01\x12\x10\n" +
 	"\x03ttl\x18\x0e \x01(\x03R\x03ttl\x12\x12\n" +
-	"\x04call\x18\x0f \x01(\x04R\x04callB\v\n" +
+	"\x04call\x18\x0f \x01(\x04R\x04call\x12\x1b\n" +
+	"\tpool_wait\x18( \x01(\bR\bpoolWaitB\v\n" +
 	"\t_max_wait\"\xac\x01\n" +
 	"\aRelease\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
@@ -5685,7 +5704,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\aarrival\x18( \x01(\v2\x0e.fsmpb.ArrivalR\aarrival\x12+\n" +
 	"\bmeasured\x18) \x01(\v2\x0f.fsmpb.MeasuredR\bmeasured\x128\n" +
 	"\x0fsettings_before\x18* \x01(\v2\x0f.fsmpb.SettingsR\x0esettingsBefore\x126\n" +
-	"\x0esettings_after\x18+ \x01(\v2\x0f.fsmpb.SettingsR\rsettingsAfter\"\xf4\x01\n" +
+	"\x0esettings_after\x18+ \x01(\v2\x0f.fsmpb.SettingsR\rsettingsAfter\"\x91\x02\n" +
 	"\aArrival\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\x03R\fpromptTokens\x12$\n" +
 	"\x0emax_new_tokens\x18\x02 \x01(\x03R\fmaxNewTokens\x12-\n" +
@@ -5693,7 +5712,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x04mode\x18\x04 \x01(\rR\x04mode\x12\x1c\n" +
 	"\tprotected\x18\x05 \x01(\bR\tprotected\x12\x1e\n" +
 	"\bmax_wait\x18\x06 \x01(\x03H\x00R\amaxWait\x88\x01\x01\x12\x10\n" +
-	"\x03ttl\x18\a \x01(\x03R\x03ttlB\v\n" +
+	"\x03ttl\x18\a \x01(\x03R\x03ttl\x12\x1b\n" +
+	"\tpool_wait\x18\b \x01(\bR\bpoolWaitB\v\n" +
 	"\t_max_wait\"\xfb\x01\n" +
 	"\bMeasured\x12\x1a\n" +
 	"\bcapacity\x18\x01 \x01(\x03R\bcapacity\x12\x12\n" +

@@ -42,6 +42,7 @@ const (
 	Degraded      = "degraded"
 	CloseFailed   = "close_failed"
 	PoolDeleted   = "pool_deleted"
+	Restored      = "restored"
 )
 
 // finder goes through a journal and collects incidents.
@@ -95,6 +96,8 @@ func (f *finder) read(e *Event) {
 		f.letGo(e)
 	case "close_failed":
 		f.add(e, Incident{Kind: CloseFailed, Trouble: true, Title: "Session " + quote(e.SessionId) + " was not closed on every engine", Detail: e.Reason})
+	case "restored":
+		f.add(e, Incident{Kind: Restored, Title: "An operator replaced the state by a snapshot", Detail: sentence(capital(e.Detail))})
 	case "pool_deleted":
 		f.add(e, Incident{Kind: PoolDeleted, Title: "Pool " + quote(e.Pool) + " was deleted"})
 	}

@@ -85,8 +85,11 @@ func (r *Reader) Read(e *Event) {
 		r.First = e
 	}
 	r.Last, r.Now = e, max(r.Now, e.LedgerTime)
-	if e.Kind == "leader" {
+	switch e.Kind {
+	case "leader":
 		r.newLeader(e)
+	case "restored":
+		r.forget()
 	}
 	if e.Pool == "" {
 		return
@@ -239,6 +242,15 @@ func (r *Reader) Open(fn func(*Life)) {
 		for _, l := range lives {
 			fn(l)
 		}
+	}
+}
+
+// forget starts anew: an operator replaced the state, and what was open is not there any more, or elsewhere.
+func (r *Reader) forget() {
+	r.Open(r.over)
+	for _, p := range r.pools {
+		p.open, p.pins = map[string]*Life{}, map[string]int64{}
+		p.queue, p.watched, p.cause, p.Pinned = nil, nil, nil, 0
 	}
 }
 

@@ -164,7 +164,7 @@ func (r *replay) acquire(l *story.Life) ledger.Acquire {
 	if l.First.Arrival == nil {
 		return op
 	}
-	if l.First.Arrival.MaxWait != nil {
+	if l.First.Arrival.MaxWait != nil && !l.First.Arrival.PoolWait {
 		r.ownWait++
 	}
 	return r.asked(l, l.First.Arrival)

@@ -52,6 +52,10 @@ type replay struct {
 	// counts for the notes
 	guessed, ownWait, refused, inherited int
 	failed                               error
+	// extraWait is how much longer the pool lets tickets wait in the replay, for those that asked for its max_wait.
+	extraWait time.Duration
+	// restored: an operator replaced the state in the recording; the replay begins there.
+	restored bool
 }
 
 // Run replays a recording and compares.
@@ -64,6 +68,9 @@ func run(in Input) (*replay, *Result, error) {
 	r := &replay{in: in, pool: in.Pool, live: map[string]*attempt{}, pins: map[string]ledger.Tokens{}}
 	reader := &story.Reader{}
 	for _, e := range in.Events {
+		if e.Kind == "restored" {
+			r.events, reader, r.restored = nil, &story.Reader{}, true // what was before belongs to another state
+		}
 		if e.Pool == "" || e.Pool == in.Pool {
 			r.events = append(r.events, e)
 			reader.Read(e)
@@ -120,6 +127,8 @@ const longAgo = 365 * 24 * time.Hour
 
 // changed applies the changes that are asked for, and what a replay must have its own way.
 func (r *replay) changed(set ledger.Settings) (ledger.Settings, error) {
+	recorded := set.MaxWait
+	defer func() { r.extraWait = set.MaxWait - recorded }()
 	if r.in.Change != nil {
 		if err := r.in.Change(&set); err != nil {
 			return set, err
@@ -187,7 +196,11 @@ func (r *replay) arrive(a *attempt) {
 		r.out = append(r.out, fromJournal(e))
 		return
 	}
-	r.retry(a, a.op)
+	op := a.op
+	if a.First.Arrival.PoolWait && op.MaxWait >= 0 {
+		op.MaxWait = max(0, op.MaxWait+r.extraWait)
+	}
+	r.retry(a, op)
 }
 
 // retry asks for a ticket again, or for the first time.

@@ -167,8 +167,11 @@ func (r *replay) notes() []string {
 	} else if len(r.holds) == 0 {
 		notes = append(notes, "No lease of the recording was released, so leases given only in the replay end by their TTL.")
 	}
-	add(r.ownWait, "%s its own max_wait; another setting does not change it.", words.Count(r.ownWait, "ticket named", "tickets named"))
+	add(r.ownWait, "%s own max_wait; another setting does not change it.", words.Count(r.ownWait, "ticket named its", "tickets named their"))
 	add(r.refused, "%s would have been refused, because the queue was full (max_waiters); clients go on without a lease then.", words.Count(r.refused, "call", "calls"))
+	if r.restored {
+		notes = append(notes, "An operator replaced the state by a snapshot in the recording: what came before is left out.")
+	}
 	add(r.inherited, "The recording does not begin at the start: %s there before it, as far as later events prove it.", words.Count(r.inherited, "ticket was", "tickets were"))
 	return notes
 }

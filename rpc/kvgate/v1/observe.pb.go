@@ -1954,8 +1954,10 @@ type Arrival struct {
 	Mode              Mode                   `protobuf:"varint,4,opt,name=mode,proto3,enum=kvgate.v1.Mode" json:"mode,omitempty"`
 	Protected         bool                   `protobuf:"varint,5,opt,name=protected,proto3" json:"protected,omitempty"`
 	// Absent: the pool's.
-	MaxWait       *durationpb.Duration `protobuf:"bytes,6,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
-	Ttl           *durationpb.Duration `protobuf:"bytes,7,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	MaxWait *durationpb.Duration `protobuf:"bytes,6,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	Ttl     *durationpb.Duration `protobuf:"bytes,7,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// The caller named no max_wait: it is the pool's as it was then.
+	PoolWait      bool `protobuf:"varint,8,opt,name=pool_wait,json=poolWait,proto3" json:"pool_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2037,6 +2039,13 @@ func (x *Arrival) GetTtl() *durationpb.Duration {
 		return x.Ttl
 	}
 	return nil
+}
+
+func (x *Arrival) GetPoolWait() bool {
+	if x != nil {
+		return x.PoolWait
+	}
+	return false
 }
 
 // Measured sums up a pool's healthy engines.
@@ -2468,7 +2477,7 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\x0esettings_after\x18+ \x01(\v2\x13.kvgate.v1.SettingsR\rsettingsAfter\x12\x18\n" +
 	"\aengines\x18\x17 \x03(\tR\aengines\x12\x15\n" +
 	"\x06pin_id\x18\x18 \x01(\tR\x05pinId\x12\x1b\n" +
-	"\tin_flight\x18\x19 \x01(\x03R\binFlight\"\xa9\x02\n" +
+	"\tin_flight\x18\x19 \x01(\x03R\binFlight\"\xc6\x02\n" +
 	"\aArrival\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\x03R\fpromptTokens\x12$\n" +
 	"\x0emax_new_tokens\x18\x02 \x01(\x03R\fmaxNewTokens\x12-\n" +
@@ -2476,7 +2485,8 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\x04mode\x18\x04 \x01(\x0e2\x0f.kvgate.v1.ModeR\x04mode\x12\x1c\n" +
 	"\tprotected\x18\x05 \x01(\bR\tprotected\x124\n" +
 	"\bmax_wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\amaxWait\x12+\n" +
-	"\x03ttl\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\xe2\x02\n" +
+	"\x03ttl\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x1b\n" +
+	"\tpool_wait\x18\b \x01(\bR\bpoolWait\"\xe2\x02\n" +
 	"\bMeasured\x12'\n" +
 	"\x0fcapacity_tokens\x18\x01 \x01(\x03R\x0ecapacityTokens\x12\x1f\n" +
 	"\vused_tokens\x18\x02 \x01(\x03R\n" +

@@ -380,7 +380,7 @@ class JournalEvent(_message.Message):
     def __init__(self, index: _Optional[int] = ..., n: _Optional[int] = ..., ledger_time: _Optional[int] = ..., wall_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., pool: _Optional[str] = ..., kind: _Optional[str] = ..., ticket_id: _Optional[str] = ..., session_id: _Optional[str] = ..., holder_id: _Optional[str] = ..., group_id: _Optional[str] = ..., tokens: _Optional[int] = ..., lease_id: _Optional[str] = ..., grant: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., wait: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reserved_after: _Optional[int] = ..., ceiling_after: _Optional[int] = ..., priority: _Optional[int] = ..., deadline: _Optional[int] = ..., detail: _Optional[str] = ..., waiting_after: _Optional[int] = ..., arrival: _Optional[_Union[Arrival, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., settings_before: _Optional[_Union[_cluster_pb2.Settings, _Mapping]] = ..., settings_after: _Optional[_Union[_cluster_pb2.Settings, _Mapping]] = ..., engines: _Optional[_Iterable[str]] = ..., pin_id: _Optional[str] = ..., in_flight: _Optional[int] = ...) -> None: ...
 
 class Arrival(_message.Message):
-    __slots__ = ("prompt_tokens", "max_new_tokens", "reservation_tokens", "mode", "protected", "max_wait", "ttl")
+    __slots__ = ("prompt_tokens", "max_new_tokens", "reservation_tokens", "mode", "protected", "max_wait", "ttl", "pool_wait")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RESERVATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -388,6 +388,7 @@ class Arrival(_message.Message):
     PROTECTED_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
+    POOL_WAIT_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     max_new_tokens: int
     reservation_tokens: int
@@ -395,7 +396,8 @@ class Arrival(_message.Message):
     protected: bool
     max_wait: _duration_pb2.Duration
     ttl: _duration_pb2.Duration
-    def __init__(self, prompt_tokens: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., reservation_tokens: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., protected: bool = ..., max_wait: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    pool_wait: bool
+    def __init__(self, prompt_tokens: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., reservation_tokens: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., protected: bool = ..., max_wait: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., pool_wait: bool = ...) -> None: ...
 
 class Measured(_message.Message):
     __slots__ = ("capacity_tokens", "used_tokens", "evictable_tokens", "pressure", "eviction_rate", "running_requests", "queued_requests", "healthy_engines", "known_engines")
