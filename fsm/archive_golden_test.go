@@ -103,3 +103,73 @@ func TestDamagedSnapshot(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+// FuzzSnapshot opens archives whose checksums are right and whose rows are anything: nothing panics, and what
+// opens can be read and saved again.
+func FuzzSnapshot(f *testing.F) {
+	whole, err := os.ReadFile(goldenArchive)
+	if err != nil {
+		f.Fatal(err)
+	}
+	r, err := store.NewArchiveReader(bytes.NewReader(whole))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for {
+		section, key, value, err := r.Next()
+		if err != nil {
+			break
+		}
+		f.Add(section, slices.Clone(key), slices.Clone(value))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, section string, key, value []byte) {
+		path := filepath.Join(dir, "archive")
+		must(t, os.WriteFile(path, withRow(t, whole, section, key, value), 0o600))
+		o, err := OpenOffline(path, quiet)
+		if err != nil {
+			return
+		}
+		var again bytes.Buffer
+		if _, err := o.Save(t.Context(), &again); err != nil {
+			t.Errorf("what was opened cannot be saved: %v", err)
+		}
+		offlineEvents(t, o)
+		must(t, o.Close())
+	})
+}
+
+// withRow returns the archive with one row put in its place, or instead of the one of that key.
+func withRow(t *testing.T, whole []byte, section string, key, value []byte) []byte {
+	t.Helper()
+	r, err := store.NewArchiveReader(bytes.NewReader(whole))
+	must(t, err)
+	var out bytes.Buffer
+	w, err := store.NewArchiveWriter(&out, r.Header())
+	must(t, err)
+	at, done := "", false
+	put := func() {
+		if !done && len(key) <= store.MaxKey && len(value) <= store.MaxValue {
+			must(t, w.Row(key, value))
+		}
+		done = true
+	}
+	for {
+		name, k, v, err := r.Next()
+		if at != "" && at == section && (err != nil || name != at || bytes.Compare(k, key) >= 0) {
+			put()
+		}
+		if err != nil {
+			break
+		}
+		if name != at {
+			must(t, w.Section(name))
+			at = name
+		}
+		if name != section || !bytes.Equal(k, key) {
+			must(t, w.Row(k, v))
+		}
+	}
+	must(t, w.Close())
+	return out.Bytes()
+}

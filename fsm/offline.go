@@ -71,9 +71,7 @@ func (o *Offline) openDirectory(log *slog.Logger) (err error) {
 	o.disk, o.machine = o.recovery.disk, o.recovery.machine
 	index, term := o.disk.state.Applied()
 	o.Header = store.Header{Index: index, Term: term, WallTime: o.lastWallTime()}
-	for _, n := range o.recovery.Members() {
-		o.status.Nodes = append(o.status.Nodes, n)
-	}
+	o.status.Nodes = append(o.status.Nodes, o.recovery.Members()...)
 	o.status.NodeID = o.recovery.NodeID()
 	o.status.Health = fmt.Sprintf("read-only: data directory of node %s, which is stopped", o.recovery.NodeID())
 	return nil

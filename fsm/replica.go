@@ -46,6 +46,9 @@ type Replica struct {
 	stop   context.CancelCauseFunc
 	ending sync.WaitGroup
 
+	// restoring is held by a restore, which foresees the index that raft will choose: one at a time.
+	restoring sync.Mutex
+
 	// mu guards term, changed and halted. changed is closed and replaced when leadership changes anywhere.
 	mu      sync.Mutex
 	term    *term

@@ -101,6 +101,8 @@ func (r *Replica) receive(path string, archive io.Reader) (*Offline, error) {
 
 // replace has raft take the state of source.
 func (r *Replica) replace(t *term, source *Offline, dir string, force bool) (done Restored, err error) {
+	r.restoring.Lock()
+	defer r.restoring.Unlock()
 	foreign := source.status.ClusterID != r.clusterID()
 	newer, err := r.newerThan(source, foreign)
 	if err != nil {

@@ -203,3 +203,32 @@ func TestSnapshotRestore(t *testing.T) {
 		t.Errorf("still in quarantine:\n%s", r.stdout)
 	}
 }
+
+// TestSnapshotThroughAFollower: any node saves; a restore finds the leader by itself.
+func TestSnapshotThroughAFollower(t *testing.T) {
+	nodes, _, _ := three(t)
+	var follower *node
+	for id, n := range nodes {
+		if id != n.replica.Status().LeaderID {
+			follower = n
+		}
+	}
+	t.Setenv("KVGATE_SERVER", follower.URL())
+	succeed(t, "settings", "set", "max_wait=41s")
+	path := filepath.Join(t.TempDir(), "a.kvgate")
+	eventually(t, "the follower has it", func() bool {
+		return strings.Contains(kvgate(t, "settings", "get", "max_wait").stdout, "41s") &&
+			kvgate(t, "snapshot", "save", path).code == exitOK &&
+			strings.Contains(kvgate(t, "settings", "get", "max_wait", "--from", path).stdout, "41s")
+	})
+	says(t, succeed(t, "snapshot", "inspect", path), exitOK, "n1", "n2", "n3")
+	succeed(t, "settings", "set", "max_wait=42s")
+	id := follower.replica.Status().ClusterID
+	says(t, succeed(t, "snapshot", "restore", path, "--into-cluster", "--confirm", id, "--force"), exitOK, "newer events")
+	for _, n := range nodes {
+		eventually(t, "the node has the restored setting", func() bool {
+			r := kvgate(t, "settings", "get", "max_wait", "--server", n.URL())
+			return strings.Contains(r.stdout, "41s")
+		})
+	}
+}
