@@ -96,6 +96,9 @@ engine-key-file: `+secret+`
 engine-admin-key-file: `+secret+`
 fail-open-after: 1500ms
 snapshot-threshold: 1000
+snapshot-dir: `+dir+`
+snapshot-every: 30m
+snapshot-keep: 7
 log-level: debug
 log-format: json
 strict: true
@@ -113,6 +116,7 @@ join:
 		Engines: []string{"http://e1:3000", "http://e2:3000"}, Tokens: secret, RouterKeyFile: secret,
 		Advertise: "a:8080", TLSCert: secret, TLSKey: secret, TLSClientCA: secret, RaftTLSCert: secret, RaftTLSKey: secret, RaftTLSCA: secret, EngineKeyFile: secret,
 		EngineAdminKeyFile: secret, FailOpenAfter: 1500 * time.Millisecond, SnapshotThreshold: 1000,
+		SnapshotDir: dir, SnapshotEvery: 30 * time.Minute, SnapshotKeep: 7,
 		LogLevel: "debug", LogFormat: "json", Strict: true,
 	}
 	if got.Join = nil; !reflect.DeepEqual(got, want) {
