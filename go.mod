@@ -42,7 +42,7 @@ require (
 
 require (
 	github.com/chromedp/cdproto v0.159.0
-	github.com/chromedp/chromedp v0.23.0
+	github.com/chromedp/chromedp v0.23.0 // tests: the HTML report in a real browser
 	github.com/hashicorp/golang-lru/v2 v2.0.7
 )
 

@@ -89,7 +89,7 @@ func run(in Input) (*replay, *Result, error) {
 	if err := r.load(); err != nil {
 		return nil, nil, err
 	}
-	r.play()
+	r.play(ledger.Time(reader.Now))
 	if r.failed != nil {
 		return nil, nil, r.failed
 	}
@@ -147,16 +147,26 @@ func (r *replay) configure(set ledger.Settings) {
 }
 
 // play runs the inputs in virtual time. What falls due in between is handled at its own time, so that what it
-// leads to is scheduled before time moves on.
-func (r *replay) play() {
+// leads to is scheduled before time moves on. It goes on to the end of the recording: what comes later has nothing to
+// be compared with.
+func (r *replay) play(end ledger.Time) {
 	r.take()
-	for len(r.todo) > 0 && r.failed == nil {
-		next := r.todo[0].at
-		if due, some := r.l.NextDue(); some && due <= next {
+	for r.failed == nil {
+		next, more := end, false
+		if len(r.todo) > 0 && r.todo[0].at <= end {
+			next, more = r.todo[0].at, true
+		}
+		due, some := r.l.NextDue()
+		switch {
+		case some && due <= next:
 			r.l.Advance(due, 0)
-		} else {
+		case more:
 			r.l.Advance(next, 0)
 			heap.Pop(&r.todo).(job).run()
+		default:
+			r.l.Advance(end, 0)
+			r.take()
+			return
 		}
 		r.take()
 	}
