@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kvgate._http import httpx
+import httpx2 as httpx
 
 # Where `make build` leaves the commands.
 BIN = Path(__file__).resolve().parents[3] / "bin"

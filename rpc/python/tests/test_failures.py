@@ -123,7 +123,7 @@ async def test_trouble_is_a_degraded_bypass_within_the_budget(
 
 async def test_a_coordinator_that_is_down_costs_one_round_at_most(single: Cluster) -> None:
     dead = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
-    gate = AsyncGate(dead, decision_budget=BUDGET, close_timeout=0.1)
+    gate = AsyncGate(dead, decision_budget=BUDGET, call_budget=BUDGET, close_timeout=0.1)
     async with gate, gate.session("s") as session:
         assert not session.opened
         for n in range(5):

@@ -36,6 +36,7 @@ class Options:
     default_max_wait: float = 30.0
     default_ttl: float = 600.0
     attempt_timeout: float = 3.0
+    call_budget: float = 10.0
     retry_first: float = 0.05
     retry_longest: float = 1.0
     auto_renew: bool = True
@@ -46,7 +47,7 @@ class Options:
         check_id("pool", self.pool, required=True)
         if self.holder_id is not None:
             check_id("holder_id", self.holder_id, required=True)
-        for name in ("decision_budget", "default_ttl", "attempt_timeout", "retry_first"):
+        for name in ("decision_budget", "default_ttl", "attempt_timeout", "call_budget", "retry_first"):
             check_seconds(name, getattr(self, name), positive=True)
         check_seconds("default_max_wait", self.default_max_wait)
         if self.retry_longest < self.retry_first:

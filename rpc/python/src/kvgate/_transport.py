@@ -1,4 +1,4 @@
-"""Unary Connect calls with protobuf bodies, over httpx2 (httpx on Python 3.10).
+"""Unary Connect calls with protobuf bodies, over httpx2.
 
 Rather than the Connect runtime for Python: that one needs Python 3.11, and its Rust HTTP client hangs in a
 forked child when the parent used it before, and data loaders fork.
@@ -14,10 +14,10 @@ import socket
 import ssl
 from typing import Any, TypeVar
 
+import httpx2 as httpx
 from google.protobuf.message import DecodeError, Message
 
 from ._failure import Failure, nonsense
-from ._http import httpx
 from .v1 import types_pb2
 
 M = TypeVar("M", bound=Message)

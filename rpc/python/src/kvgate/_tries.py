@@ -19,8 +19,6 @@ from .stats import Event, RareLog, Recorder
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
-# Bounds a call that does not wait, over all its tries.
-CALL_BUDGET = 10.0
 # Bounds what a coordinator may ask a client to pause.
 MAX_RETRY_AFTER = 5.0
 
@@ -99,16 +97,21 @@ class Tries:
         self.endpoints.failed(endpoint, failure.leader_hint)
         self._trouble.warn(endpoint=endpoint.url, error=str(failure))
 
-    async def call(self, method: str, request: Message, answer: type[M], budget: float = CALL_BUDGET) -> M:
-        """An idempotent call that does not wait, with retries for at most budget seconds. Raises KvgateError."""
+    async def call(self, method: str, request: Message, answer: type[M], *, brief: bool = False) -> M:
+        """An idempotent call that does not wait, with retries for the call budget. Raises KvgateError.
+
+        brief: a rollout waits for it, so it has the decision budget only, and one round while the cluster
+        is known to be down.
+        """
+        budget = self.options.decision_budget if brief else self.options.call_budget
         timeout = min(self.options.attempt_timeout, budget)
         try:
-            return await self._repeat(lambda: self.once(method, request, answer, timeout), budget)
+            return await self._repeat(lambda: self.once(method, request, answer, timeout), budget, brief)
         except Failure as failure:
             self.recorder.record(Event("error", error=failure))
             raise failure.public() from failure
 
-    async def _repeat(self, attempt: Callable[[], Awaitable[T]], budget: float) -> T:
+    async def _repeat(self, attempt: Callable[[], Awaitable[T]], budget: float, brief: bool) -> T:
         end = time.monotonic() + budget
         pauses = self.pauses()
         tries = 0
@@ -118,8 +121,7 @@ class Tries:
             except Failure as failure:
                 pause = pauses.next(failure.retry_after)
                 tries += 1
-                # Further calls that a rollout waits for put up with one round while the cluster is down.
-                hopeless = budget < CALL_BUDGET and self.endpoints.down and tries >= len(self.endpoints.all)
+                hopeless = brief and self.endpoints.down and tries >= len(self.endpoints.all)
                 if failure.verdict is not Verdict.RETRYABLE:
                     raise
                 if hopeless or time.monotonic() + pause >= end:

@@ -83,6 +83,7 @@ class AsyncGate:
         default_max_wait: float = 30.0,
         default_ttl: float = 600.0,
         attempt_timeout: float = 3.0,
+        call_budget: float = 10.0,
         retry_first: float = 0.05,
         retry_longest: float = 1.0,
         auto_renew: bool = True,
@@ -107,6 +108,7 @@ class AsyncGate:
         default_ttl: what the pools' lease_ttl is taken to be; bounds how long a ticket that was given up
             is cancelled for.
         attempt_timeout: of each try of a call that does not wait.
+        call_budget: how long a call that only asks (drain_step, budget…) is repeated before it raises.
         retry_first, retry_longest: the pauses between rounds over the endpoints, doubling, with jitter.
         auto_renew: whether held leases are renewed by themselves at half their time.
         multiplex: whether all tickets share a few connections, where the server can.
@@ -122,6 +124,7 @@ class AsyncGate:
             default_max_wait=default_max_wait,
             default_ttl=default_ttl,
             attempt_timeout=attempt_timeout,
+            call_budget=call_budget,
             retry_first=retry_first,
             retry_longest=retry_longest,
             auto_renew=auto_renew,

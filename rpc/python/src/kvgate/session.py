@@ -79,8 +79,9 @@ class Session:
         core = self._gate._core_now()
         core.enter()
         try:
-            budget = core.options.decision_budget
-            answer = await core.tries.call("SessionService/OpenSession", self._request, pb.OpenSessionResponse, budget)
+            answer = await core.tries.call(
+                "SessionService/OpenSession", self._request, pb.OpenSessionResponse, brief=True
+            )
         except asyncio.CancelledError:
             self._close_later(abort=True)
             raise
