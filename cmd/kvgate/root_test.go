@@ -149,3 +149,16 @@ func TestWord(t *testing.T) {
 		t.Errorf("a reason of a later version is %q", got)
 	}
 }
+
+func FuzzParseTime(f *testing.F) {
+	for _, s := range []string{"03:12", "yesterday 03:12", "-15m", "1773500000.5", "2026-03-14T15:00:00Z", "Jan 2 15:04", "@9223372036854775807", "1e18", "friday"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		at, ok := parseTime(s, testNow)
+		p, err := timeFlag("since", s, testNow)
+		if err == nil && !p.inLedger && s != "" && (!ok || !p.wall.Equal(at)) {
+			t.Errorf("%q is %v as a flag, and %v (%t) as a time", s, p.wall, at, ok)
+		}
+	})
+}

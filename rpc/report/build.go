@@ -162,10 +162,13 @@ func worstWaits(in Input, lives []*story.Life, now int64) []worst {
 			}
 		}
 	}
-	out := make([]worst, len(long))
-	for i, l := range long {
+	out := make([]worst, 0, len(long))
+	for _, l := range long {
 		d := detailed[key{l.First.Index, l.First.N}]
-		out[i] = worst{Story: story.Tell(d, now), Waited: d.Waited(now), Tokens: d.Tokens, Start: d.WaitFrom(), End: ending(d)}
+		if d == nil {
+			d = l
+		}
+		out = append(out, worst{Story: story.Tell(d, now), Waited: d.Waited(now), Tokens: d.Tokens, Start: d.WaitFrom(), End: ending(d)})
 	}
 	return out
 }

@@ -35,7 +35,7 @@ func waits(lives []*story.Life, now int64) (bars []waitBar, percentiles []tile) 
 		}
 		d := l.Waited(now)
 		all = append(all, d)
-		b := &bars[slices.IndexFunc(bars, func(b waitBar) bool { return d < b.upTo })]
+		b := &bars[slices.IndexFunc(bars, func(b waitBar) bool { return d < b.upTo || b.upTo == math.MaxInt64 })]
 		switch {
 		case l.Granted != nil:
 			b.Admitted++

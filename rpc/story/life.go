@@ -71,16 +71,16 @@ func (l *Life) Arrived() bool { return l.First != nil && l.First.Arrival != nil 
 // Waited returns how long the ticket waited, until now when it still does.
 func (l *Life) Waited(now int64) time.Duration {
 	switch {
-	case l.Granted != nil && l.Granted.Wait != nil:
-		return l.Granted.Wait.AsDuration()
-	case l.Granted != nil || l.Waiting == nil && (l.Ended == nil || l.Ended.Wait == nil):
-		return 0
+	case l.Granted != nil:
+		return max(0, l.Granted.Wait.AsDuration())
 	case l.Ended != nil && l.Ended.Wait != nil && l.Ended.Grant == 0:
-		return l.Ended.Wait.AsDuration()
+		return max(0, l.Ended.Wait.AsDuration())
+	case l.Waiting == nil:
+		return 0
 	case l.Ended != nil:
-		return time.Duration(l.Ended.LedgerTime - l.Waiting.LedgerTime)
+		now = l.Ended.LedgerTime
 	}
-	return time.Duration(now - l.Waiting.LedgerTime)
+	return time.Duration(max(0, now-l.Waiting.LedgerTime))
 }
 
 // Held returns how long the ticket held its lease, until now when it still does; false when it held none, or
