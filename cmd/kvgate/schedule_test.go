@@ -34,9 +34,9 @@ func TestScheduledSnapshots(t *testing.T) {
 	go func() { s.run(ctx, ticks); close(done) }()
 	for i := range 4 {
 		succeed(t, "settings", "set", fmt.Sprintf("max_wait=%ds", 10+i))
-		ticks <- at
+		ticks <- time.Time{}
 	}
-	ticks <- at // is taken when the save before it is done
+	ticks <- time.Time{} // is taken when the save before it is done
 	stop()
 	<-done
 	var mine []string
