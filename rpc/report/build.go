@@ -94,6 +94,9 @@ func window(in Input) (from, until time.Time) {
 			until = at.Add(time.Millisecond)
 		}
 	}
+	if in.Until.IsZero() {
+		until = until.Add(until.Sub(from) / 50) // room to see the last event
+	}
 	if until.Sub(from) < time.Second {
 		until = from.Add(time.Second)
 	}

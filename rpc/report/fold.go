@@ -60,6 +60,7 @@ type fold struct {
 	// busy integrates reserved and ceiling over wall time in the window.
 	busyReserved, busyCeiling float64
 	previous                  time.Time
+	newest                    time.Time // wall time of the newest event
 	peakReserved, peakWaiting int64
 	sessions                  map[string]*sessionSpan
 }
@@ -88,6 +89,7 @@ func (f *fold) run() {
 			f.advance(at)
 		}
 		f.reader.Read(e)
+		f.newest = at
 		if e.Pool == f.in.Pool {
 			f.session(e, at)
 		}
@@ -114,13 +116,22 @@ func (f *fold) advance(at time.Time) {
 	to := min(int(at.Sub(f.from)/f.step), points-1)
 	for f.at < to {
 		f.at++
-		f.c.T = append(f.c.T, float64(f.from.Add(time.Duration(f.at)*f.step).UnixMilli())/1000)
-		f.point(p)
+		t := f.from.Add(time.Duration(f.at) * f.step)
+		f.c.T = append(f.c.T, float64(t.UnixMilli())/1000)
+		f.point(p, t)
 	}
 }
 
+// ledgerAt returns the ledger time at a wall time after the newest event, taking it that somebody led meanwhile.
+func (f *fold) ledgerAt(t time.Time) int64 {
+	if f.newest.IsZero() {
+		return f.reader.Now
+	}
+	return f.reader.Now + max(0, int64(t.Sub(f.newest)))
+}
+
 // point appends one point to every series.
-func (f *fold) point(p *story.Pool) {
+func (f *fold) point(p *story.Pool, t time.Time) {
 	c := &f.c
 	add := func(s *[]*float64, v float64, known bool) {
 		if !known {
@@ -138,7 +149,7 @@ func (f *fold) point(p *story.Pool) {
 	add(&c.Reserved, float64(p.Reserved), known)
 	add(&c.Ceiling, float64(p.Ceiling), known)
 	add(&c.Waiting, float64(p.Waiting), known)
-	add(&c.Oldest, p.OldestWait(f.reader.Now).Seconds(), known)
+	add(&c.Oldest, p.OldestWait(f.ledgerAt(t)).Seconds(), known)
 	add(&c.Pressure, 100*m.GetPressure(), m != nil)
 	add(&c.Threshold, 100*p.Threshold, p.Threshold > 0)
 	add(&c.Evictable, share(m), m.GetCapacityTokens() > 0)
@@ -193,7 +204,13 @@ func (f *fold) count(e *kvgatev1.JournalEvent) {
 		d = &decision{Name: name, Rate: make([]float64, points)}
 		f.rates[name] = d
 	}
-	d.Rate[f.at] += 1 / f.c.Step
+	// In a short window a point is shorter than a second; a rate over less than that is noise.
+	bin := max(1, int(math.Ceil(1/f.c.Step)))
+	first := f.at / bin * bin
+	last := min(first+bin, points)
+	for i := first; i < last; i++ {
+		d.Rate[i] += 1 / (f.c.Step * float64(last-first))
+	}
 	d.total++
 }
 

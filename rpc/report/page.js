@@ -92,7 +92,7 @@
       const colour = css(decisionColour[d.name] || palette[i % palette.length]);
       return [{
         label: d.name, stroke: colour, fill: colour, width: 0, points: { show: false }, scale: "y",
-        paths: uPlot.paths.bars({ size: [1, Infinity], gap: 0, align: 1 }), value: (u, _, __, at) => (at === null || at === undefined ? "–" : group.format(d.rate[at])),
+        paths: stepped, value: (u, _, __, at) => (at === null || at === undefined ? "–" : group.format(d.rate[at])),
       }, sum];
     }).reverse();
   }
