@@ -122,10 +122,14 @@ func (f *fold) advance(at time.Time) {
 	}
 }
 
-// ledgerAt returns the ledger time at a wall time after the newest event, taking it that somebody led meanwhile.
+// ledgerAt returns the ledger time at a wall time after the newest event read, taking it that somebody led meanwhile.
+// What was after the end of the journal is not known, so time stands still there.
 func (f *fold) ledgerAt(t time.Time) int64 {
 	if f.newest.IsZero() {
 		return f.reader.Now
+	}
+	if last := f.in.Events[len(f.in.Events)-1].WallTime.AsTime(); t.After(last) {
+		t = last
 	}
 	return f.reader.Now + max(0, int64(t.Sub(f.newest)))
 }

@@ -9,10 +9,10 @@
     engine_lost: "--red", close_failed: "--red", degraded: "--red", holder_expired: "--orange", lease_expired: "--orange",
     settings: "--purple", engine_joined: "--green", leader: "--grey", pool_deleted: "--grey",
   };
-  const palette = ["--red", "--yellow", "--purple", "--sky"];
+  const palette = ["--sky", "--purple", "--yellow", "--red"];
   const decisionColour = {
     "admitted at once": "--green", "admitted after waiting": "--blue", "queued: older_waiter": "--grey",
-    "queued: capacity_exhausted": "--orange", "queued: pressure_guard": "--purple",
+    "queued: capacity_exhausted": "--orange", "queued: pressure_guard": "--purple", "let go: aged": "--red", "let go: degraded": "--yellow",
   };
   const sync = uPlot.sync("time");
   let charts = [];
