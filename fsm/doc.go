@@ -6,6 +6,9 @@
 // and the events to disk, and returns one result per operation. The proposer hands every caller its
 // own result; a ticket that must wait stays registered until a later batch decides it.
 //
+// [Offline] answers the reads of a replica from an archive or a stopped node's directory, and
+// [DirectoryRestore] makes a directory from an archive; [Replica.Restore] replaces a running cluster's state.
+//
 // Everything that Apply does is a pure function of the state and the command. Clocks live in the
 // replica: it measures monotonic time since the term began and stamps commands with it.
 package fsm

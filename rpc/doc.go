@@ -7,7 +7,7 @@
 //   - the codec (codec.go) decodes it; JSON is read strictly, so a misspelt field is an error,
 //   - the guard (auth.go), when there are tokens, checks role and pool of the caller's,
 //   - the validator (validate.go) checks the rules written in the protos,
-//   - a handler (admission.go, session.go, observe.go, cluster.go, members.go) maps it to a [ledger] operation or view and
+//   - a handler (admission.go, session.go, observe.go, cluster.go, members.go, snapshot.go) maps it to a [ledger] operation or view and
 //     calls the [Backend],
 //   - the error table (errors.go) turns what comes back into a Connect code with an ErrorInfo.
 //

@@ -95,6 +95,11 @@ func TestSnapshotCommands(t *testing.T) {
 	copied := filepath.Join(dir, "copy.kvgate")
 	succeed(t, "snapshot", "save", copied, "--from", a)
 	says(t, succeed(t, "snapshot", "diff", a, copied), exitOK, "no differences")
+	piped := filepath.Join(dir, "piped.kvgate")
+	if err := os.WriteFile(piped, []byte(succeed(t, "snapshot", "save", "-", "--from", a).stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says(t, succeed(t, "snapshot", "diff", a, piped), exitOK, "no differences")
 }
 
 func checkInspectJSON(t *testing.T, path string, n *node) {
