@@ -79,7 +79,7 @@ func (r *Replica) Restore(ctx context.Context, archive io.Reader, o RestoreOptio
 		return done, err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	return r.replace(t, source, dir, o.Force)
+	return r.replace(ctx, t, source, dir, o.Force)
 }
 
 // receive stores an archive, and opens it, which checks all of it.
@@ -100,7 +100,7 @@ func (r *Replica) receive(path string, archive io.Reader) (*Offline, error) {
 }
 
 // replace has raft take the state of source.
-func (r *Replica) replace(t *term, source *Offline, dir string, force bool) (done Restored, err error) {
+func (r *Replica) replace(ctx context.Context, t *term, source *Offline, dir string, force bool) (done Restored, err error) {
 	r.restoring.Lock()
 	defer r.restoring.Unlock()
 	foreign := source.status.ClusterID != r.clusterID()
@@ -126,6 +126,10 @@ func (r *Replica) replace(t *term, source *Offline, dir string, force bool) (don
 	}
 	// The log ends here for good, so the journal must not need it any more.
 	if err := r.machine.trail.Seal(); err != nil {
+		return done, err
+	}
+	// raft replaces the leader's state before any other node has heard of it, so a majority must be there now.
+	if err := r.verifyLead(ctx); err != nil {
 		return done, err
 	}
 	meta := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: p.index - 1, Term: p.term, Size: size}

@@ -251,3 +251,22 @@ func TestConformanceAfterRestore(t *testing.T) {
 		t.Run(name, test)
 	}
 }
+
+// TestRestoreNeedsAMajority: a leader that is alone by then does not replace anything.
+func TestRestoreNeedsAMajority(t *testing.T) {
+	c := startCluster(t)
+	c.budget(100)
+	lead := c.leader()
+	archive := archiveBytes(t, lead.Replica)
+	admit(t, lead.Replica, heldBy("h", "a", 60))
+	o := RestoreOptions{Confirm: lead.clusterID(), Force: true}
+	for _, m := range c.followers() {
+		c.stop(m)
+	}
+	if done, err := lead.Restore(t.Context(), bytes.NewReader(archive), o); err == nil {
+		t.Errorf("restored alone: %+v", done)
+	}
+	if leaseOf(lead.Replica, "a") == nil {
+		t.Error("the state was replaced")
+	}
+}
