@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/hashicorp/raft"
@@ -159,6 +160,10 @@ func unsettled(err error) error {
 	return err
 }
 
+// handOverWait is how long a node that stops waits to hear who leads next: an election, with room. The
+// others may be stopping too, and then there is nobody to hear of.
+const handOverWait = 2 * time.Second
+
 // HandOver has another voter lead when this node does and another can, and returns once this node has
 // heard which. Calls that are blocked on this node follow the new leader.
 func (r *Replica) HandOver() {
@@ -167,7 +172,9 @@ func (r *Replica) HandOver() {
 	}
 	err := r.raft.LeadershipTransfer().Error()
 	if err == nil {
-		err = r.awaitLeader(r.ctx, func(id string) bool { return id != r.opts.NodeID })
+		ctx, cancel := context.WithTimeoutCause(r.ctx, handOverWait, ErrTimeout)
+		defer cancel()
+		err = r.awaitLeader(ctx, func(id string) bool { return id != r.opts.NodeID })
 	}
 	if err != nil {
 		r.log.Warn("leadership was not handed over", "error", err)
