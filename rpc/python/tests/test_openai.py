@@ -66,6 +66,13 @@ async def test_the_lease_is_held_while_a_stream_runs(single: Cluster, client: op
         async with await wrapped.chat.completions.create(ticket="stream:2", stream=True, **ASK) as stream:
             await stream.__anext__()
         await aeventually(single.nothing_left, "the lease stays after an early close")
+
+        stream = await wrapped.chat.completions.create(ticket="stream:3", stream=True, **ASK)
+        assert not single.nothing_left()
+        inner = stream._inner
+        del stream
+        await aeventually(single.nothing_left, "the lease of a stream that nobody read stays")
+        await inner.close()
     assert usage(single, "stream:0")["detail"]
 
 

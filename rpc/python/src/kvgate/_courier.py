@@ -77,6 +77,8 @@ class Courier:
                 pb.AcquireResponse,
                 timeout,
                 lambda a: _check(msg, a),
+                # Hundreds of tickets that ask at once make hundreds of connections, which takes a while.
+                self._tries.options.attempt_timeout,
             )
         except Failure as failure:
             flight.uncertain = failure.verdict is Verdict.RETRYABLE and not failure.not_sent

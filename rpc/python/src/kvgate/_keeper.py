@@ -33,7 +33,9 @@ class Keeper:
         self._live = 0
         self._beating = False
         self._renewing = False
+        # Set when a grant is due before the renew loop means to look again.
         self._added = asyncio.Event()
+        self._wake_at = 0.0
         self.held: set[Grant] = set()
         self._renewable: set[Grant] = set()
 
@@ -53,7 +55,8 @@ class Keeper:
         if not grant.admitted:
             return
         self._renewable.add(grant)
-        self._added.set()
+        if grant._renew_at < self._wake_at:
+            self._added.set()
         if self._core.options.auto_renew and not self._renewing:
             self._renewing = self._core.loops.start(self._renew_due(), "kvgate-renew")
 
@@ -103,9 +106,9 @@ class Keeper:
                     await self._renew_together(list(soon.union(due)))
                     continue
                 self._added.clear()
-                pause = min(g._renew_at for g in self._renewable) - now
+                self._wake_at = min(g._renew_at for g in self._renewable)
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._added.wait(), pause)
+                    await asyncio.wait_for(self._added.wait(), self._wake_at - now)
         finally:
             self._renewing = False
 

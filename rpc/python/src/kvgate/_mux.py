@@ -23,6 +23,8 @@ from .v1 import types_pb2
 
 # The most operations of one Submit, by the API.
 BATCH = 1024
+# The most bytes of one Submit: half of what a node takes.
+BATCH_BYTES = 512 << 10
 # One long poll. Short, because a node that hangs is noticed when an answer is overdue.
 POLL = 2.0
 # A node without Submit is asked again after so long: it may have been replaced by a newer one.
@@ -110,10 +112,7 @@ class Channel:
             # One turn of the loop, so that whoever is about to ask comes along.
             await asyncio.sleep(0)
             while self._queue:
-                batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
-                # Those that were withdrawn before they left need not go.
-                batch = [op for op in batch if not op.outcome.done()]
-                if batch:
+                if batch := self._batch():
                     await self._submit(batch)
         finally:
             self._pumping = False
@@ -121,6 +120,17 @@ class Channel:
                 stranded, self._queue = self._queue, deque()
                 for op in stranded:
                     op.fail(Failure("the gate is closed", not_sent=True))
+
+    def _batch(self) -> list[Op]:
+        """Takes what goes into one Submit. What was withdrawn before it left need not go."""
+        batch: list[Op] = []
+        size = 0
+        while self._queue and len(batch) < BATCH and size < BATCH_BYTES:
+            op = self._queue.popleft()
+            if not op.outcome.done():
+                batch.append(op)
+                size += op.request.ByteSize()
+        return batch
 
     async def _submit(self, batch: list[Op]) -> None:
         request = pb.SubmitRequest(holder_id=self._holder, ops=[op.request for op in batch])

@@ -53,18 +53,25 @@ class Transport:
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=30),
             socket_options=_keepalive(),
         )
-        timeout = httpx.Timeout(None, connect=CONNECT_TIMEOUT)
-        self._client = httpx.AsyncClient(
-            transport=transport, headers=headers, timeout=timeout, trust_env=False, follow_redirects=False
-        )
+        self._client = httpx.AsyncClient(transport=transport, headers=headers, trust_env=False, follow_redirects=False)
 
-    async def call(self, base: str, method: str, request: Message, answer: type[M], timeout: float) -> tuple[M, str]:
+    async def call(
+        self,
+        base: str,
+        method: str,
+        request: Message,
+        answer: type[M],
+        timeout: float,
+        connect: float = CONNECT_TIMEOUT,
+    ) -> tuple[M, str]:
         """Makes one call, for at most timeout seconds, and returns the answer and the leader's address.
+
+        connect is the longest time to make a connection, in seconds.
 
         Raises Failure, and CancelledError when the caller is cancelled: then, as after a Failure
         without not_sent, the call may have been carried out.
         """
-        work = asyncio.ensure_future(self._post(base, method, request, timeout))
+        work = asyncio.ensure_future(self._post(base, method, request, timeout, connect))
         try:
             # Not wait_for: before Python 3.12 it may swallow a cancellation.
             await asyncio.wait({work}, timeout=timeout)
@@ -80,12 +87,16 @@ class Transport:
             raise _refusal(status, headers, body, leader)
         return _decode(answer, headers, body), leader
 
-    async def _post(self, base: str, method: str, request: Message, timeout: float) -> tuple[int, httpx.Headers, bytes]:
+    async def _post(
+        self, base: str, method: str, request: Message, timeout: float, connect: float
+    ) -> tuple[int, httpx.Headers, bytes]:
         headers = {"connect-timeout-ms": str(max(1, int(timeout * 1000)))}
         content = request.SerializeToString()
         url = f"{base}/kvgate.v1.{method}"
         try:
-            async with self._client.stream("POST", url, content=content, headers=headers) as response:
+            async with self._client.stream(
+                "POST", url, content=content, headers=headers, timeout=httpx.Timeout(None, connect=connect)
+            ) as response:
                 return response.status_code, response.headers, await _read(response)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as e:
             raise Failure(f"{base}: {type(e).__name__}: {e}", not_sent=True) from e

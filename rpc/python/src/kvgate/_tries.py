@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from ._endpoints import Endpoint, Endpoints
 from ._failure import Failure, Verdict
 from ._options import Options
-from ._transport import Transport
+from ._transport import CONNECT_TIMEOUT, Transport
 from .stats import Event, RareLog, Recorder
 
 M = TypeVar("M", bound=Message)
@@ -76,10 +76,11 @@ class Tries:
         answer: type[M],
         timeout: float,
         check: Callable[[M], None] = _any,
+        connect: float = CONNECT_TIMEOUT,
     ) -> M:
         """One try of a call on one endpoint. Raises Failure, as check does for an answer that is nonsense."""
         try:
-            got, leader = await self.transport.call(endpoint.url, method, request, answer, timeout)
+            got, leader = await self.transport.call(endpoint.url, method, request, answer, timeout, connect)
             check(got)
         except Failure as failure:
             self.failed(endpoint, failure)

@@ -9,6 +9,8 @@ coroutine functions will do.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -37,6 +39,8 @@ def admitted(client: Any, gate: AsyncGate | Session, *, tag: bool = True, **args
     `AsyncGate.admit` but ticket and tokens, e.g. group, mode, priority or max_wait. A call may carry a
     keyword `ticket`, its name for this attempt; else each gets one of its own. tag sends what SGLang reads:
     `rid` (the ticket) and, within a session, `session_id`, in the request's extra_body.
+
+    What goes round those three, such as `with_raw_response` or `responses`, is not admitted.
 
     The reservation is estimated from the request by `gate.estimator`, which learns from the usage that the
     answers report. A stream holds its lease until it is read to the end or closed.
@@ -158,11 +162,10 @@ class _Stream:
         self, inner: Any, admitter: _Admitter, grant: Grant, request: Mapping[str, Any], usage_wanted: bool
     ) -> None:
         self._inner = inner
-        self._admitter = admitter
         self._grant = grant
-        self._request = request
-        self._usage_wanted = usage_wanted
-        self._chunks = self._read()
+        self._loop = asyncio.get_running_loop()
+        # Without a reference to this stream, so that it goes as soon as its user drops it.
+        self._chunks = _read(inner, admitter, grant, request, usage_wanted)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -173,18 +176,10 @@ class _Stream:
     async def __anext__(self) -> Any:
         return await self._chunks.__anext__()
 
-    async def _read(self) -> AsyncIterator[Any]:
-        try:
-            async for chunk in self._inner:
-                self._admitter.report(self._grant, self._request, chunk)
-                # The chunk that only tells the usage is for those who asked for it.
-                if self._usage_wanted or getattr(chunk, "choices", None):
-                    yield chunk
-        except BaseException:
-            self._grant.usage(outcome="abort")
-            raise
-        finally:
-            self._grant.release()
+    def __del__(self) -> None:
+        # Dropped without a look: nobody else would end the lease.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._grant.release)
 
     async def close(self) -> None:
         """Ends the stream and its lease."""
@@ -200,3 +195,20 @@ class _Stream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _read(
+    inner: Any, admitter: _Admitter, grant: Grant, request: Mapping[str, Any], usage_wanted: bool
+) -> AsyncIterator[Any]:
+    """Passes the chunks of a stream on, and ends its lease after the last."""
+    try:
+        async for chunk in inner:
+            admitter.report(grant, request, chunk)
+            # The chunk that only tells the usage is for those who asked for it.
+            if usage_wanted or getattr(chunk, "choices", None):
+                yield chunk
+    except BaseException:
+        grant.usage(outcome="abort")
+        raise
+    finally:
+        grant.release()

@@ -55,13 +55,17 @@ class Gate:
     ) -> None:
         self.close()
 
+    def _guard(self) -> None:
+        """Before any lock is taken: a fork may have copied one that is held."""
+        if os.getpid() != self._pid:
+            raise WrongProcess(
+                f"this gate belongs to process {self._pid} and was used in {os.getpid()}, a fork of it: "
+                "make a new gate in the child process"
+            )
+
     def _start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         try:
-            if os.getpid() != self._pid:
-                raise WrongProcess(
-                    f"this gate belongs to process {self._pid} and was used in {os.getpid()}, a fork of it: "
-                    "make a new gate in the child process"
-                )
+            self._guard()
             with self._lock:
                 if self._closed:
                     raise GateClosed("the gate is closed", code="canceled")
@@ -81,14 +85,14 @@ class Gate:
 
     def close(self, timeout: float | None = None) -> int:
         """See `AsyncGate.close`. Ends the background thread."""
+        self._guard()
         with self._lock:
             if self._closed:
                 return 0
         try:
             return self._call(self._gate.close(timeout))
         finally:
-            if os.getpid() == self._pid:
-                self._stop()
+            self._stop()
 
     def _stop(self) -> None:
         with self._lock:
