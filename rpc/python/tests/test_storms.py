@@ -92,7 +92,7 @@ async def test_cancel_storm_leaves_nothing(single: Cluster, multiplex: bool, att
     outcomes: Counter[str] = Counter()
 
     async def attempt(n: int) -> None:
-        async with gate.admit(ticket=f"c{n}", reservation_tokens=9000) as grant:
+        async with gate.admit(ticket=f"storm-{multiplex}-{n}", reservation_tokens=9000) as grant:
             outcomes[grant.action] += 1
             await asyncio.sleep(random.uniform(0, 0.01))
 
