@@ -49,7 +49,7 @@ func begin(t *testing.T) (*night, *procs.Process) {
 	procs.WaitReady(t, node.URL())
 	n := &night{t: t, url: node.URL(), fleet: fleet, http: &http.Client{Transport: &http.Transport{}}}
 	t.Cleanup(n.http.CloseIdleConnections)
-	n.run("settings", "set", "headroom=1", "holder_ttl=1s", "poll_interval=200ms", "max_wait=60s")
+	n.run("settings", "set", "headroom=1", "holder_ttl=4s", "poll_interval=200ms", "max_wait=60s")
 	n.until("the ceiling is known", func(b *kvgatev1.GetBudgetResponse) bool { return b.Ceiling == 30_000 })
 	return n, node
 }
@@ -110,12 +110,10 @@ func (n *night) acquire(ticket, holder string, tokens int64) <-chan *kvgatev1.Ac
 }
 
 // admitted waits for an answer and fails unless it is a lease.
-func (n *night) admitted(answers ...<-chan *kvgatev1.AcquireResponse) {
+func (n *night) admitted(answer <-chan *kvgatev1.AcquireResponse) {
 	n.t.Helper()
-	for _, c := range answers {
-		if res, ok := <-c; !ok || res.Action != kvgatev1.Action_ACTION_ADMIT {
-			n.t.Fatalf("got %v", res)
-		}
+	if res, ok := <-answer; !ok || res.Action != kvgatev1.Action_ACTION_ADMIT {
+		n.t.Fatalf("got %v", res)
 	}
 }
 
@@ -124,7 +122,9 @@ func incidents(t *testing.T) (file, deadEngine string) {
 	t.Helper()
 	n, node := begin(t)
 	// A worker takes 40 % of the budget and is never heard of again. Another ticket waits for what it holds.
-	n.admitted(n.acquire("w:1", "worker-7", 4_000), n.acquire("w:2", "worker-7", 4_000), n.acquire("w:3", "worker-7", 4_000))
+	for _, ticket := range []string{"w:1", "w:2", "w:3"} {
+		n.admitted(n.acquire(ticket, "worker-7", 4_000))
+	}
 	n.admitted(n.acquire("big:0", "", 25_000))
 	n.run("release", "big:0")
 	// An engine dies.
@@ -179,7 +179,8 @@ func TestFromTheFileAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	incident := `(?s)<time [^>]*>` + clock + `</time>\s*<div><p class="title">[^\n]* `
-	expect(t, "the report", string(page),
+	_, told, _ := strings.Cut(string(page), "</style>\n</head>")
+	expect(t, "the report", told,
 		incident+`Holder worker-7 went silent and was given up</p>\s*<p>3 leases with 12,000 tokens, 40\.0% of the ceiling, came back\.</p>\s*<p class="tickets">Tickets: <code>w:1</code>, <code>w:2</code>, <code>w:3</code>`,
 		incident+`Engine `+engine+` lost</p>\s*<p>.*The ceiling went from 30,000 to 20,000 tokens\.</p>`,
 		incident+`Settings changed: headroom 1 -&gt; 0\.1</p>\s*<p>The ceiling went from 20,000 to 2,000 tokens\.</p>`,
