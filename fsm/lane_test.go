@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"kvgate/ledger"
 )
@@ -75,7 +76,7 @@ func TestLaneKeepsItsOrder(t *testing.T) {
 		names := laneTickets(3 * laneBatch / 2)
 		for i, name := range names {
 			names[i] = m.opts.NodeID + name
-			log.acquire(lane, ask(names[i], 100))
+			log.acquire(lane, ask(names[i], 10))
 		}
 		eventually(t, "all wait", func() bool { waits, _, _, _ := log.state(); return waits == len(names) })
 		lane.Release(ledger.Release{Pool: held.Pool, Ticket: held.Ticket, Grant: d.Seq}, log.release)
@@ -170,5 +171,35 @@ func TestGiveBack(t *testing.T) {
 	release(t, s.Replica, "b")
 	if got := story(t, s.Replica, ledger.KindDetached); len(got) != 1 {
 		t.Errorf("detached: %v, want a alone", got)
+	}
+}
+
+// TestLaneWithoutALeader answers within its time, in a way that lets tickets go, and carries nothing out
+// later that was answered.
+func TestLaneWithoutALeader(t *testing.T) {
+	c := startCluster(t, func(o *Options) { o.FailOpenAfter = 300 * time.Millisecond })
+	c.budget(100)
+	m := c.followers()[0]
+	for _, other := range c.up() {
+		if other != m {
+			c.stop(other)
+		}
+	}
+	lane := m.OpenLane(t.Context())
+	defer lane.Close()
+	for range 2 { // the second finds that nobody leads
+		answers := make(chan error, 2)
+		lane.Acquire(ask("a", 10), func(_ ledger.Decision, err error) { answers <- err })
+		lane.Release(ledger.Release{Pool: ledger.DefaultPool, Ticket: "a"}, func(_ bool, err error) { answers <- err })
+		for range 2 {
+			select {
+			case err := <-answers:
+				if !errors.Is(err, ErrNoLeader) && !errors.Is(err, ErrLeadershipLost) && !errors.Is(err, ErrTimeout) {
+					t.Errorf("answered %v", err)
+				}
+			case <-time.After(patience):
+				t.Fatal("no answer")
+			}
+		}
 	}
 }
