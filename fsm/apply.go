@@ -87,7 +87,7 @@ func applyBatch(c *core, b *fsmpb.Batch, newest uint32) (*batchResult, error) {
 // forgetCall makes an operation what it was before calls had numbers.
 func forgetCall(op *fsmpb.Op) {
 	if a := op.GetAcquire(); a != nil {
-		a.Call = 0
+		a.Call, a.Joins = 0, false
 	}
 	if c := op.GetCancel(); c != nil {
 		c.Call = 0
@@ -102,6 +102,9 @@ func applyOp(c *core, op *fsmpb.Op) (Result, error) {
 		a := decodeAcquire(k.Acquire)
 		if err := checkNames(named{"holderId", a.Holder}, named{"sessionId", a.Session}, named{"groupId", a.Group}, named{"rid", a.RID}); err != nil {
 			return Result{ledger.Decision{}, err}, nil
+		}
+		if v, _ := l.Ticket(a.Pool, a.Ticket); k.Acquire.Joins && v.Waiter == nil && v.Lease == nil {
+			return Result{Value: ended(l, &a)}, nil
 		}
 		d, err := c.acquire(&a)
 		return Result{d, err}, nil
@@ -121,6 +124,20 @@ func applyOp(c *core, op *fsmpb.Op) (Result, error) {
 		return Result{Value: c.reconcile(k.Reconcile.Pool, decodeRound(k.Reconcile))}, nil
 	}
 	return applyAdmin(c, op)
+}
+
+// ended answers who waited for a ticket that has ended without the answer being heard: its time was up, or
+// somebody cancelled or released it.
+func ended(l *ledger.Ledger, a *ledger.Acquire) ledger.Decision {
+	set, _ := l.Settings(a.Pool)
+	d := ledger.Decision{
+		Pool: a.Pool, Ticket: a.Ticket, Action: ledger.ActionBypass, Reason: ledger.Cancelled,
+		Tokens: set.Reservation(a.PromptTokens, a.MaxNewTokens, a.ReservationTokens),
+	}
+	if a.MaxWait == 0 {
+		d.Reason = ledger.Aged
+	}
+	return d
 }
 
 // maxName bounds, in bytes, what becomes part of a row's key.

@@ -100,14 +100,20 @@ func (r *Replica) Acquire(ctx context.Context, a ledger.Acquire) (ledger.Decisio
 }
 
 // ask is Acquire for a call that arrived then, with its max wait filled in. underway waits for the
-// outcome of a first attempt that was made already; nil makes one.
+// outcome of a first attempt that was made already and answered that the ticket waits; nil makes one. Such a
+// ticket is only joined again: when it has ended meanwhile, asking must not begin it anew.
 func (r *Replica) ask(ctx context.Context, a ledger.Acquire, arrived time.Time, underway func(context.Context) (Result, error)) (ledger.Decision, error) {
 	maxWait := a.MaxWait
 	bounded, cancel := context.WithTimeoutCause(ctx, maxWait+r.opts.FailOpenAfter-r.now().Sub(arrived), ErrTimeout)
 	defer cancel()
+	again := func(ctx context.Context) (Result, error) {
+		op := acquireOp(a)
+		op.GetAcquire().Joins = underway != nil
+		return r.attempt(ctx, op)
+	}
 	attempt := underway
 	if attempt == nil {
-		attempt = func(ctx context.Context) (Result, error) { return r.attempt(ctx, acquireOp(a)) }
+		attempt = again
 	}
 	had := arrived // when a leader last had the call
 	for {
@@ -116,18 +122,18 @@ func (r *Replica) ask(ctx context.Context, a ledger.Acquire, arrived time.Time, 
 			d, _ := res.Value.(ledger.Decision)
 			return d, res.Err
 		}
-		again := retriable(err) || errors.Is(err, ErrNoLeader)
+		repeat := retriable(err) || errors.Is(err, ErrNoLeader)
 		if errors.Is(err, ErrLeadershipLost) && !errors.Is(err, errNotDialled) {
 			had = r.now()
 		}
-		if !again || r.now().Sub(had) > r.opts.FailOpenAfter && !r.waits(a) {
+		if !repeat || r.now().Sub(had) > r.opts.FailOpenAfter && !r.waits(a) {
 			return ledger.Decision{}, cause(bounded, err)
 		}
 		if !r.pause(bounded) {
 			return ledger.Decision{}, context.Cause(bounded)
 		}
 		a.MaxWait = max(0, maxWait-r.now().Sub(arrived))
-		attempt = func(ctx context.Context) (Result, error) { return r.attempt(ctx, acquireOp(a)) }
+		attempt = again
 	}
 }
 

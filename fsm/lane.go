@@ -3,6 +3,7 @@ package fsm
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +17,9 @@ import (
 // must not call Close. Time limits and errors are those of the Replica's calls of the same name.
 // Safe for concurrent use, though only calls in one goroutine have an order.
 type Lane interface {
-	// Acquire answers once, or twice when the ticket waits: first ActionWait, later the decision.
-	Acquire(a ledger.Acquire, answer func(ledger.Decision, error))
+	// Acquire answers once, or twice when the ticket waits: first ActionWait, later the decision. Until the
+	// first answer the ticket is not asked for any more when ctx has ended; from then on ctx says nothing.
+	Acquire(ctx context.Context, a ledger.Acquire, answer func(ledger.Decision, error))
 	Release(op ledger.Release, answer func(released bool, err error))
 	Renew(pool string, refs []ledger.LeaseRef, ttl time.Duration, answer func([]ledger.Renewed, error))
 	Cancel(pool, ticket string, answer func(ledger.CancelState, error))
@@ -50,8 +52,9 @@ type step struct {
 	answer func(Result, error)
 	// arrived is when it was asked for, had when a leader last had it.
 	arrived, had time.Time
-	// acquire is nil for other operations.
+	// acquire is nil for other operations, caller what its ctx is.
 	acquire *ledger.Acquire
+	caller  context.Context
 }
 
 // batchUnderway is a batch that the leader has: here a flight, elsewhere a relay.
@@ -77,9 +80,9 @@ func (l *lane) Close() {
 }
 
 // Acquire implements Lane.
-func (l *lane) Acquire(a ledger.Acquire, answer func(ledger.Decision, error)) {
+func (l *lane) Acquire(ctx context.Context, a ledger.Acquire, answer func(ledger.Decision, error)) {
 	a.MaxWait, a.PoolWait, a.Call = l.replica.maxWait(a), a.MaxWait < 0, l.replica.newCall()
-	l.add(&step{op: acquireOp(a), acquire: &a, answer: typed(answer)})
+	l.add(&step{op: acquireOp(a), acquire: &a, caller: ctx, answer: typed(answer)})
 }
 
 // Release implements Lane.
@@ -162,7 +165,9 @@ func (l *lane) refuse() {
 // first answer.
 func (l *lane) decide(steps []*step) {
 	for {
-		steps = l.try(steps)
+		if steps = stay(steps); len(steps) > 0 {
+			steps = l.try(steps)
+		}
 		if len(steps) == 0 {
 			return
 		}
@@ -174,6 +179,20 @@ func (l *lane) decide(steps []*step) {
 		}
 		return
 	}
+}
+
+// left reports whether nobody asks for the ticket any more.
+func (s *step) left() bool { return s.acquire != nil && s.caller.Err() != nil }
+
+// stay answers the steps that nobody asks for any more, and returns the others.
+func stay(steps []*step) []*step {
+	return slices.DeleteFunc(steps, func(s *step) bool {
+		if s.left() {
+			s.answer(Result{}, s.caller.Err())
+			return true
+		}
+		return false
+	})
 }
 
 // try makes one attempt and returns the operations that need another.
@@ -251,6 +270,10 @@ func (l *lane) goesOn(s *step, err *error) bool {
 	limit := r.opts.FailOpenAfter
 	if l.ctx.Err() != nil {
 		*err = context.Cause(l.ctx)
+		return false
+	}
+	if s.left() {
+		*err = s.caller.Err()
 		return false
 	}
 	if s.acquire == nil {

@@ -42,7 +42,7 @@ func (l *callLane) start(fn func()) {
 }
 
 // Acquire implements Lane.
-func (l *callLane) Acquire(a ledger.Acquire, answer func(ledger.Decision, error)) {
+func (l *callLane) Acquire(_ context.Context, a ledger.Acquire, answer func(ledger.Decision, error)) {
 	l.start(func() { answer(l.calls.Acquire(l.ctx, a)) })
 }
 

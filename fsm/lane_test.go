@@ -22,7 +22,7 @@ type laneLog struct {
 }
 
 func (g *laneLog) acquire(l Lane, a ledger.Acquire) {
-	l.Acquire(a, func(d ledger.Decision, err error) {
+	l.Acquire(context.Background(), a, func(d ledger.Decision, err error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		switch {
@@ -189,7 +189,7 @@ func TestLaneWithoutALeader(t *testing.T) {
 	defer lane.Close()
 	for range 2 { // the second finds that nobody leads
 		answers := make(chan error, 2)
-		lane.Acquire(ask("a", 10), func(_ ledger.Decision, err error) { answers <- err })
+		lane.Acquire(t.Context(), ask("a", 10), func(_ ledger.Decision, err error) { answers <- err })
 		lane.Release(ledger.Release{Pool: ledger.DefaultPool, Ticket: "a"}, func(_ bool, err error) { answers <- err })
 		for range 2 {
 			select {
@@ -201,5 +201,36 @@ func TestLaneWithoutALeader(t *testing.T) {
 				t.Fatal("no answer")
 			}
 		}
+	}
+}
+
+// TestLaneBeginsNothingAnew: a ticket that waited, and was cancelled elsewhere while nobody led, stays
+// cancelled when the node that waited for it asks the next leader. One whose caller left is not asked for.
+func TestLaneBeginsNothingAnew(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	admit(t, s.Replica, ask("held", 100))
+	a := ask("a", 100)
+	a.MaxWait = time.Hour
+	lost := make(chan struct{})
+	d, err := s.ask(t.Context(), a, s.now(), func(context.Context) (Result, error) {
+		close(lost)
+		return Result{}, ErrLeadershipLost
+	})
+	<-lost
+	if err != nil || d.Action != ledger.ActionBypass || d.Reason != ledger.Cancelled || d.Tokens != 100 {
+		t.Errorf("answered %+v, %v", d, err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	lane := s.OpenLane(t.Context())
+	defer lane.Close()
+	answered := make(chan error, 1)
+	lane.Acquire(gone, a, func(_ ledger.Decision, err error) { answered <- err })
+	if err := <-answered; !errors.Is(err, context.Canceled) {
+		t.Errorf("answered %v", err)
+	}
+	if got := story(t, s.Replica, ledger.KindWaiting); len(got) > 0 {
+		t.Errorf("the journal tells of %v", got)
 	}
 }

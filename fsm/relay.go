@@ -165,9 +165,9 @@ func lift(r Result) (Result, error) {
 	return r, nil
 }
 
-// unheard gives back what nobody heard of.
+// unheard gives back what nobody heard of. When the ticket was asked for more than once, others may have.
 func (r *Replica) unheard(res Result) {
-	if d, ok := res.Value.(ledger.Decision); ok && res.Err == nil {
+	if d, ok := res.Value.(ledger.Decision); ok && res.Err == nil && d.Attempt == 1 {
 		r.GiveBack(d)
 	}
 }

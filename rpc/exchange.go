@@ -128,7 +128,7 @@ func (x *exchange) begin(grant tokens.Grant, m *kvgatev1.ExchangeRequest) error 
 		o.fail(ErrTooManyInFlight)
 		return nil
 	}
-	x.s.begin(x.caller, x.lane, grant, m, x.answer())
+	x.s.begin(x.caller, x.ctx, x.lane, grant, m, x.answer())
 	return nil
 }
 

@@ -205,7 +205,7 @@ type deafLane struct {
 	begun chan struct{}
 }
 
-func (l *deafLane) Acquire(op ledger.Acquire, answer func(ledger.Decision, error)) {
+func (l *deafLane) Acquire(_ context.Context, op ledger.Acquire, answer func(ledger.Decision, error)) {
 	answer(ledger.Decision{Action: ledger.ActionWait, Ticket: op.Ticket}, nil)
 	l.begun <- struct{}{}
 }

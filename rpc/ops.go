@@ -50,18 +50,20 @@ type reply struct {
 	waits bool
 }
 
-// unheard gives a grant back that the caller was not told of. A later answer for the same lease says
-// nothing, since an earlier one may have been heard.
+// unheard gives a grant back that the caller was not told of. When the ticket was asked for more than
+// once, another caller may have been told.
 func (m *manyOps) unheard(r reply) {
-	if d := r.decision; d != nil && (d.Waiter != 0 || d.Attempt == 1) {
+	if d := r.decision; d != nil && d.Attempt == 1 {
 		m.lanes.GiveBack(*d)
 	}
 }
 
 // operation is one op on its way: what to call it in the metrics, and when it came.
 type operation struct {
-	s      *admissionService
-	ctx    context.Context
+	s   *admissionService
+	ctx context.Context
+	// asks ends when an acquire that has no answer yet is not wanted any more.
+	asks   context.Context
 	lane   fsm.Lane
 	seq    uint64
 	method string
@@ -71,9 +73,9 @@ type operation struct {
 }
 
 // begin starts one operation on a lane. An operation that cannot be right is answered at once, from the
-// calling goroutine; ctx says whether the caller is still there.
-func (s *admissionService) begin(ctx context.Context, lane fsm.Lane, grant tokens.Grant, m *kvgatev1.ExchangeRequest, answer func(reply)) {
-	o := &operation{s: s, ctx: ctx, lane: lane, seq: m.GetSeq(), began: time.Now(), answer: answer}
+// calling goroutine; ctx says whether the caller is still there, asks whether it waits for the first answer.
+func (s *admissionService) begin(ctx, asks context.Context, lane fsm.Lane, grant tokens.Grant, m *kvgatev1.ExchangeRequest, answer func(reply)) {
+	o := &operation{s: s, ctx: ctx, asks: asks, lane: lane, seq: m.GetSeq(), began: time.Now(), answer: answer}
 	if err := o.start(grant, m); err != nil {
 		o.fail(err)
 	}
@@ -108,7 +110,7 @@ func (o *operation) start(grant tokens.Grant, m *kvgatev1.ExchangeRequest) error
 // acquire answers as the unary call does, also when the coordinator cannot decide.
 func (o *operation) acquire(m *kvgatev1.AcquireRequest) error {
 	op := acquireOp(m)
-	o.lane.Acquire(op, func(d ledger.Decision, err error) {
+	o.lane.Acquire(o.asks, op, func(d ledger.Decision, err error) {
 		switch {
 		case err == nil && d.Action == ledger.ActionWait:
 			msg := acquireReply(acquireAnswer(d))

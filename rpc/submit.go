@@ -18,7 +18,9 @@ const defaultPoll = 30 * time.Second
 
 // batch is one Submit on its way.
 type batch struct {
-	desk    *desk
+	desk *desk
+	// ctx is the call's.
+	ctx     context.Context
 	results []*kvgatev1.ExchangeResponse
 
 	mu   sync.Mutex
@@ -41,7 +43,7 @@ func (s *admissionService) Submit(ctx context.Context, req *connect.Request[kvga
 	}
 	defer d.leave()
 	ops := req.Msg.GetOps()
-	b := &batch{desk: d, results: make([]*kvgatev1.ExchangeResponse, len(ops)), open: len(ops), done: make(chan struct{})}
+	b := &batch{desk: d, ctx: ctx, results: make([]*kvgatev1.ExchangeResponse, len(ops)), open: len(ops), done: make(chan struct{})}
 	if err := d.room.Acquire(ctx, int64(len(ops))); err != nil {
 		return nil, err
 	}
@@ -101,7 +103,7 @@ func (b *batch) one(grant tokens.Grant, holder string, i int, m *kvgatev1.Exchan
 			first = false
 		}
 	}
-	s.begin(s.stopping, b.desk.lane, grant, m, answer)
+	s.begin(s.stopping, b.ctx, b.desk.lane, grant, m, answer)
 }
 
 // ownHolder fills in the call's holder, and reports whether the operation is for it.

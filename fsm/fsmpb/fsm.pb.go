@@ -533,7 +533,10 @@ type Acquire struct {
 	// Numbers the call, so that the same one can be told when it comes again. Since version 2.
 	Call uint64 `protobuf:"varint,15,opt,name=call,proto3" json:"call,omitempty"`
 	// The caller named no max_wait: the node that got the call filled it in.
-	PoolWait      bool `protobuf:"varint,40,opt,name=pool_wait,json=poolWait,proto3" json:"pool_wait,omitempty"`
+	PoolWait bool `protobuf:"varint,40,opt,name=pool_wait,json=poolWait,proto3" json:"pool_wait,omitempty"`
+	// The ticket is known to have waited: join it, and do not begin anew when it has ended meanwhile. Since
+	// version 2.
+	Joins         bool `protobuf:"varint,41,opt,name=joins,proto3" json:"joins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -676,6 +679,13 @@ func (x *Acquire) GetCall() uint64 {
 func (x *Acquire) GetPoolWait() bool {
 	if x != nil {
 		return x.PoolWait
+	}
+	return false
+}
+
+func (x *Acquire) GetJoins() bool {
+	if x != nil {
+		return x.Joins
 	}
 	return false
 }
@@ -5245,7 +5255,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\n" +
 	"report_pin\x18\x16 \x01(\v2\x10.fsmpb.ReportPinH\x00R\treportPin\x12$\n" +
 	"\x05unpin\x18\x17 \x01(\v2\f.fsmpb.UnpinH\x00R\x05unpinB\x06\n" +
-	"\x04kind\"\xc7\x03\n" +
+	"\x04kind\"\xdd\x03\n" +
 	"\aAcquire\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12#\n" +
@@ -5263,7 +5273,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\bmax_wait\x18\r \x01(\x03H\x00R\amaxWait\x88\x01\x01\x12\x10\n" +
 	"\x03ttl\x18\x0e \x01(\x03R\x03ttl\x12\x12\n" +
 	"\x04call\x18\x0f \x01(\x04R\x04call\x12\x1b\n" +
-	"\tpool_wait\x18( \x01(\bR\bpoolWaitB\v\n" +
+	"\tpool_wait\x18( \x01(\bR\bpoolWait\x12\x14\n" +
+	"\x05joins\x18) \x01(\bR\x05joinsB\v\n" +
 	"\t_max_wait\"\xac\x01\n" +
 	"\aRelease\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +

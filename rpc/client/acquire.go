@@ -60,6 +60,8 @@ type acquisition struct {
 	tries   int
 	// dirty: a try may have left a waiter or a lease behind.
 	dirty bool
+	// at is where the last try went.
+	at *endpoint
 	// queued: a try was open long enough to have been waiting.
 	queued bool
 	// failingSince is when the first of the latest tries in a row failed.
@@ -116,6 +118,7 @@ func (a *acquisition) try(ctx context.Context) (*kvgatev1.AcquireResponse, *Erro
 	msg, left := a.attempt(began)
 	var out *kvgatev1.AcquireResponse
 	err := a.c.try(ctx, left+a.c.cfg.decisionBudget*5/6, func(ctx context.Context) error {
+		a.at, _ = ctx.Value(endpointKey{}).(*endpoint)
 		resp, err := a.c.admission.Acquire(ctx, connect.NewRequest(msg))
 		if err != nil {
 			return err
@@ -213,7 +216,7 @@ func (c *Client) leaveTicket(a *acquisition) {
 	if !c.tickets.leave(a.key, a.dirty) {
 		return
 	}
-	s := newSettlement(a.key, c.cancelStep(a.key))
+	s := newSettlement(a.key, c.cancelStep(a.key, a.at))
 	// By then it is over by itself: the rest of the wait, and then a lease.
 	s.until = time.Now().Add(max(time.Until(a.deadline), 0) + a.ttl())
 	c.settle(s)

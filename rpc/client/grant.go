@@ -151,7 +151,7 @@ func (g *Grant) release(usage []Usage) *settlement {
 	g.mu.Unlock()
 
 	if c.tickets.release(g.key, g.dirty) {
-		s.steps = append(s.steps, c.cancelStep(g.key))
+		s.steps = append(s.steps, c.cancelStep(g.key, nil))
 	}
 	c.keeper.drop(g)
 	c.settle(s)

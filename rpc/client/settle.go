@@ -114,11 +114,17 @@ func worthRepeating(err *Error) bool {
 	return err.verdict() == retryable
 }
 
-// cancelStep makes sure that neither a waiter nor a lease of key stays behind.
-func (c *Client) cancelStep(key ticketKey) step {
+// cancelStep makes sure that neither a waiter nor a lease of key stays behind. It goes first to where the
+// ticket was asked for last, nil when that is not known: there it stays behind an Acquire that the endpoint
+// is still asking for, which it could overtake elsewhere.
+func (c *Client) cancelStep(key ticketKey, at *endpoint) step {
 	var was kvgatev1.CancelState
 	return step{
 		call: func(ctx context.Context) error {
+			if at != nil && c.lines.connected(at) {
+				ctx = withEndpoint(ctx, at)
+			}
+			at = nil
 			resp, err := c.admission.Cancel(ctx, connect.NewRequest(
 				&kvgatev1.CancelRequest{Pool: key.pool, TicketId: key.ticket}))
 			if err == nil {
