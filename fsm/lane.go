@@ -165,6 +165,8 @@ func (l *lane) refuse() {
 // first answer.
 func (l *lane) decide(steps []*step) {
 	for {
+		// Callers may leave while nobody leads.
+		l.awaitLeader(steps[0])
 		if steps = stay(steps); len(steps) > 0 {
 			steps = l.try(steps)
 		}
@@ -224,15 +226,27 @@ func (l *lane) try(steps []*step) (again []*step) {
 	return again
 }
 
+// patience bounds how long a batch waits for a leader: the oldest operation has waited already, and those
+// that still have time go on after ErrNoLeader.
+func (l *lane) patience(ctx context.Context, oldest *step) (context.Context, context.CancelFunc) {
+	left := l.replica.opts.FailOpenAfter - l.replica.now().Sub(oldest.arrived)
+	return context.WithTimeoutCause(ctx, left, ErrNoLeader)
+}
+
+// awaitLeader returns when somebody leads, or the time for that is over.
+func (l *lane) awaitLeader(oldest *step) {
+	ctx, cancel := l.patience(l.ctx, oldest)
+	defer cancel()
+	_, _ = l.replica.lead(ctx)
+}
+
 // launch hands the batch to whoever leads.
 func (l *lane) launch(ctx context.Context, steps []*step) (batchUnderway, error) {
 	ops := make([]*fsmpb.Op, len(steps))
 	for i, s := range steps {
 		ops[i] = s.op
 	}
-	// The oldest operation has waited already; those that still have time go on after ErrNoLeader.
-	patience := l.replica.opts.FailOpenAfter - l.replica.now().Sub(steps[0].arrived)
-	soon, cancel := context.WithTimeoutCause(ctx, patience, ErrNoLeader)
+	soon, cancel := l.patience(ctx, steps[0])
 	defer cancel()
 	_, err := l.replica.lead(soon)
 	if err == nil {
