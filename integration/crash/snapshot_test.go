@@ -72,7 +72,7 @@ func hold(t *testing.T, s *site, ticket string) {
 // TestKilledWhileSaving: a save that is killed leaves no file, or a whole one, under the name; so does a node
 // that saves on a schedule, which also clears away the half ones when it starts again.
 func TestKilledWhileSaving(t *testing.T) {
-	procs.Build(t) // outlives the test, so it is made first
+	procs.Build(t)                  // outlives the test, so it is made first
 	t.Setenv("TMPDIR", t.TempDir()) // what is killed leaves its copies there
 	dir := t.TempDir()
 	s := startSite(t, t.TempDir(), "--snapshot-dir", filepath.Join(dir, "scheduled"), "--snapshot-every", "1s", "--snapshot-keep", "3")
@@ -130,7 +130,7 @@ func wantWhole(t *testing.T, file string) {
 // TestKilledWhileRestoring: a restore into a directory that is killed leaves one that no node starts from, or a
 // whole one; running it again finishes it.
 func TestKilledWhileRestoring(t *testing.T) {
-	procs.Build(t) // outlives the test, so it is made first
+	procs.Build(t)                  // outlives the test, so it is made first
 	t.Setenv("TMPDIR", t.TempDir()) // what is killed leaves its copies there
 	s := startSite(t, t.TempDir())
 	loaded(t, s)
@@ -176,7 +176,7 @@ func leasesIn(t *testing.T, dir string) []any {
 // TestNodeKilledWhileRestoringInto: a node that is killed while its state is replaced comes back with the old
 // state or with the new one, whole, and goes on.
 func TestNodeKilledWhileRestoringInto(t *testing.T) {
-	procs.Build(t) // outlives the test, so it is made first
+	procs.Build(t)                  // outlives the test, so it is made first
 	t.Setenv("TMPDIR", t.TempDir()) // what is killed leaves its copies there
 	s := startSite(t, t.TempDir())
 	loaded(t, s)
