@@ -51,7 +51,8 @@ func applyPin(c *core, op *fsmpb.Op) (Result, error) {
 			return c.table.ReportPin(r.Pool, r.Id, r.Engine, r.LedgerOnly)
 		})
 	case *fsmpb.Op_Unpin:
-		return Result{Value: c.table.Unpin(k.Unpin.Pool, k.Unpin.Id)}, nil
+		r := k.Unpin
+		return answer(c.check(r.Pool, ""), func() (bool, error) { return c.table.Unpin(r.Pool, r.Id), nil })
 	}
 	return Result{}, fmt.Errorf("%w: operation of an unknown kind: install the newer kvgate on this node", ErrUnknownVersion)
 }

@@ -41,7 +41,7 @@ func (c closing) Work(have func(seq, rev uint64) bool) (work []sessions.Work) {
 	c.replica.machine.look(func(c *core) {
 		strays := strays{ledger: c.ledger}
 		work = c.table.Work(sessions.WorkQuery{Have: have, Prefix: strays.prefixes})
-		work = slices.DeleteFunc(work, func(w sessions.Work) bool { return c.quarantined(w.Pool) })
+		work = slices.DeleteFunc(work, func(w sessions.Work) bool { return c.silent(w.Pool) != "" })
 	})
 	return work
 }
@@ -62,7 +62,7 @@ type strays struct {
 	sorted map[string][]string
 }
 
-// prefixes reports whether any of them begins with rid and is longer.
+// prefixes reports whether any of them begins with rid.
 func (s *strays) prefixes(pool, rid string) bool {
 	list, known := s.sorted[pool]
 	if !known {
@@ -77,10 +77,7 @@ func (s *strays) prefixes(pool, rid string) bool {
 		}
 		s.sorted[pool] = list
 	}
-	at, found := slices.BinarySearch(list, rid)
-	for found && at < len(list) && list[at] == rid {
-		at++
-	}
+	at, _ := slices.BinarySearch(list, rid)
 	return at < len(list) && strings.HasPrefix(list[at], rid)
 }
 
@@ -112,6 +109,9 @@ func (r *Replica) owedHere(pool string, ids []string) (map[string][]sessions.Owe
 	if r.leading() == nil {
 		return nil, ErrNotLeader
 	}
+	if out := r.untold(pool, ids); out != nil {
+		return out, nil
+	}
 	out := map[string][]sessions.OwedStatus{}
 	for _, id := range ids {
 		if r.closer == nil {
@@ -122,6 +122,24 @@ func (r *Replica) owedHere(pool string, ids []string) (map[string][]sessions.Owe
 		}
 	}
 	return out, nil
+}
+
+// untold answers for a pool whose engines are told nothing now why that is; nil for any other.
+func (r *Replica) untold(pool string, ids []string) (out map[string][]sessions.OwedStatus) {
+	r.machine.look(func(c *core) {
+		why := c.silent(pool)
+		if why == "" {
+			return
+		}
+		out = map[string][]sessions.OwedStatus{}
+		for _, id := range ids {
+			v, _ := c.table.Get(pool, id)
+			for _, x := range v.Owed {
+				out[id] = append(out[id], sessions.OwedStatus{Engine: x.Engine, LastError: why})
+			}
+		}
+	})
+	return out
 }
 
 // Owed implements the peer service. It never forwards: a node that does not lead says so.

@@ -218,14 +218,23 @@ func (c *core) rules(pool string) sessions.Rules {
 	return sessions.Rules{
 		Lifecycle: set.Lifecycle, JoinTimeout: set.JoinTimeout, AbortTimeout: set.AbortTimeout,
 		CloseDeadline: set.CloseDeadline, ServedOnly: set.CloseScope == ledger.CloseServed,
-		PinRatio: set.PinRatio, Ceiling: int64(b.Ceiling),
+		Discovers: set.RouterURL != "" || len(set.EngineURLs) > 0,
+		PinRatio:  set.PinRatio, Ceiling: int64(b.Ceiling),
 	}
 }
 
-// quarantined reports whether nobody may call the engines of a pool.
-func (c *core) quarantined(pool string) bool {
-	set, _ := c.ledger.Settings(pool)
-	return set.Quarantine
+// silent says why engines of a pool are told nothing now; empty when they are told.
+func (c *core) silent(pool string) string {
+	set, known := c.ledger.Settings(pool)
+	switch {
+	case !known:
+		return ""
+	case set.Quarantine:
+		return "not told: the pool is in quarantine"
+	case !set.Lifecycle:
+		return "not told: lifecycle is off"
+	}
+	return ""
 }
 
 // acquire decides on a ticket, unless its session takes none.

@@ -53,7 +53,7 @@ func (r *Replica) PinPrefix(ctx context.Context, p sessions.PinRequest, tokens [
 func (r *Replica) pinTargets(p sessions.PinRequest, v sessions.PinView) (out []string) {
 	r.machine.look(func(c *core) {
 		switch {
-		case !c.rules(p.Pool).Lifecycle, c.quarantined(p.Pool):
+		case c.silent(p.Pool) != "":
 		case v.Engine != "":
 			out = []string{v.Engine}
 		default:

@@ -45,7 +45,7 @@ func encodeSessionRow(c sessions.Change) (store.Change, error) {
 }
 
 func encodeSessionPool(p *sessions.PoolRow) *fsmpb.SessionPoolRow {
-	out := &fsmpb.SessionPoolRow{Pool: p.Pool, Totals: &fsmpb.SessionTotals{
+	out := &fsmpb.SessionPoolRow{Pool: p.Pool, ListedNone: p.ListedNone, Totals: &fsmpb.SessionTotals{
 		Opened: p.Totals.Opened, Closed: p.Totals.Closed, CloseFailures: p.Totals.CloseFailures, Acked: p.Totals.Acked,
 		Failed: p.Totals.Failed, Left: p.Totals.Left, Idle: p.Totals.Idle, Aborted: p.Totals.Aborted,
 	}}
@@ -57,7 +57,7 @@ func encodeSessionPool(p *sessions.PoolRow) *fsmpb.SessionPoolRow {
 
 func decodeSessionPool(m *fsmpb.SessionPoolRow) *sessions.PoolRow {
 	t := m.GetTotals()
-	out := &sessions.PoolRow{Pool: m.Pool, Totals: sessions.Totals{
+	out := &sessions.PoolRow{Pool: m.Pool, ListedNone: m.GetListedNone(), Totals: sessions.Totals{
 		Opened: t.GetOpened(), Closed: t.GetClosed(), CloseFailures: t.GetCloseFailures(), Acked: t.GetAcked(),
 		Failed: t.GetFailed(), Left: t.GetLeft(), Idle: t.GetIdle(), Aborted: t.GetAborted(),
 	}}
@@ -82,6 +82,7 @@ func encodeSession(s *sessions.SessionRow) *fsmpb.SessionRow {
 			Mode: uint32(c.Mode), Reason: c.Reason, Since: int64(c.Since), Phase: uint32(c.Phase), PhaseUntil: int64(c.PhaseUntil),
 			AbortTimeout: int64(c.AbortTimeout), CloseDeadline: int64(c.CloseDeadline), ServedOnly: c.ServedOnly,
 			Acked: int64(c.Acked), Failed: int64(c.Failed), Left: int64(c.Left), ForgetAt: int64(c.ForgetAt),
+			Discovers: c.Discovers,
 		}
 	}
 	return out
@@ -104,6 +105,7 @@ func decodeSession(m *fsmpb.SessionRow) *sessions.SessionRow {
 			PhaseUntil: sessions.Time(c.PhaseUntil), AbortTimeout: time.Duration(c.AbortTimeout),
 			CloseDeadline: time.Duration(c.CloseDeadline), ServedOnly: c.ServedOnly,
 			Acked: int(c.Acked), Failed: int(c.Failed), Left: int(c.Left), ForgetAt: sessions.Time(c.ForgetAt),
+			Discovers: c.Discovers,
 		}
 	}
 	return out

@@ -35,7 +35,7 @@ func (r *Replica) openOnEngine(ctx context.Context, o sessions.OpenRequest) erro
 	r.machine.look(func(c *core) {
 		if refusal = c.check(o.Pool, o.ID); refusal == nil {
 			call, refusal = c.table.CheckOpen(o)
-			call = call && c.rules(o.Pool).Lifecycle && !c.quarantined(o.Pool)
+			call = call && c.silent(o.Pool) == ""
 		}
 	})
 	if refusal != nil || !call {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +91,9 @@ func TestPinsAskTheEngines(t *testing.T) {
 		if was, err := s.UnpinPrefix(t.Context(), ledger.DefaultPool, "p"); err != nil || was != want {
 			t.Errorf("unpinned %v, %v", was, err)
 		}
+	}
+	if _, err := s.UnpinPrefix(t.Context(), "nowhere", "p"); !errors.Is(err, ledger.ErrUnknownPool) {
+		t.Errorf("unpinned in a pool that does not exist: %v", err)
 	}
 }
 
@@ -250,4 +254,58 @@ func TestAbortsSpareOthers(t *testing.T) {
 	}
 	release(t, s.Replica, "r-10")
 	eventually(t, "r-1 is aborted", func() bool { return sent("r-1") })
+}
+
+// TestAbortsSpareTheSameID: neither is a request of no session that has the same id.
+func TestAbortsSpareTheSameID(t *testing.T) {
+	f := &fleet{}
+	s := startSingle(t, withFleet(f))
+	engines(t, s.Replica, "http://a:1")
+	mine, free, other := turnOf("s", "r", 1), turnOf("s", "q", 1), ask("stray", 1)
+	mine.RID, other.RID = "same", "same"
+	for _, a := range []ledger.Acquire{mine, free, other} {
+		admit(t, s.Replica, a)
+	}
+	_, err := s.CloseSession(t.Context(), sessions.CloseRequest{Pool: ledger.DefaultPool, ID: "s", Mode: sessions.Abort})
+	must(t, err)
+	eventually(t, "q is aborted", func() bool { return len(f.heard("abort q")) > 0 })
+	if got := f.heard("abort same"); len(got) > 0 {
+		t.Fatalf("aborted %v", got)
+	}
+	release(t, s.Replica, "stray")
+	eventually(t, "r is aborted", func() bool { return len(f.heard("abort same")) > 0 })
+}
+
+// TestLifecycleOffSilencesWhatIsOwed: closes that began before are told to nobody while it is off, say why, and
+// are made good when it is on again.
+func TestLifecycleOffSilencesWhatIsOwed(t *testing.T) {
+	f := &fleet{}
+	s := startSingle(t, withFleet(f))
+	engines(t, s.Replica, "http://a:1")
+	lifecycle := func(on bool) {
+		var p ledger.Patch
+		setting("lifecycle", func(x *ledger.Settings) { x.Lifecycle = on })(&p)
+		_, err := s.UpdateSettings(t.Context(), ledger.DefaultPool, p)
+		must(t, err)
+	}
+	admit(t, s.Replica, turnOf("s", "t", 1))
+	openSession(t, s.Replica, "s")
+	closing := closeSession(t, s.Replica, "s")
+	lifecycle(false)
+	release(t, s.Replica, "t")
+	eventually(t, "a debt", func() bool { return len(sessionOf(s.Replica, "s").Owed) == 1 })
+	got, err := s.OwedStatus(t.Context(), ledger.DefaultPool, []string{"s", "none"})
+	must(t, err)
+	want := map[string][]sessions.OwedStatus{"s": {{Engine: "http://a:1", LastError: "not told: lifecycle is off"}}}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("status %+v, want %+v", got, want)
+	}
+	openSession(t, s.Replica, "later")
+	if v := closeSession(t, s.Replica, "later"); v.State != sessions.Closed || len(f.heard("")) > 0 {
+		t.Fatalf("a new close is %v, and engines heard %v", v.State, f.heard(""))
+	}
+	lifecycle(true)
+	if v := awaitClosed(t, s.Replica, closing); v.State != sessions.Closed || v.Close.Acked != 1 {
+		t.Fatalf("closed as %+v", v)
+	}
 }

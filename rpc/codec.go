@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // jsonCodec replaces Connect's own JSON codec, which drops fields it does not know: a misspelt
@@ -75,6 +76,40 @@ func (c jsonCodec) Unmarshal(data []byte, message any) error {
 // protojsonError matches protojson's messages, whose prefix it varies on purpose.
 var protojsonError = regexp.MustCompile(`^proto:\s*(.*)$`)
 
+// enumError matches protojson's message about a name that an enum does not have.
+var enumError = regexp.MustCompile(`invalid value for enum field (\w+):`)
+
+// enumHint says what an enum field takes. It looks no deeper than the request's own fields and those of its
+// messages, which is as deep as enums of the API stand.
+func enumHint(d protoreflect.MessageDescriptor, field string) string {
+	for i := range d.Fields().Len() {
+		f := d.Fields().Get(i)
+		if f.Enum() != nil && f.JSONName() == field {
+			return "; allowed are " + enumNames(f.Enum())
+		}
+		if f.Message() == nil || f.Message() == d {
+			continue
+		}
+		for j := range f.Message().Fields().Len() {
+			if g := f.Message().Fields().Get(j); g.Enum() != nil && g.JSONName() == field {
+				return "; allowed are " + enumNames(g.Enum())
+			}
+		}
+	}
+	return ""
+}
+
+// enumNames lists the values of an enum but for the one that stands for its default.
+func enumNames(d protoreflect.EnumDescriptor) string {
+	var names []string
+	for i := range d.Values().Len() {
+		if v := d.Values().Get(i); v.Number() != 0 {
+			names = append(names, string(v.Name()))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // jsonError puts a parse error into words for the caller: which message, where, and for an unknown
 // field what the message does have.
 func jsonError(err error, m proto.Message) error {
@@ -83,6 +118,9 @@ func jsonError(err error, m proto.Message) error {
 		text = match[1]
 	}
 	d := m.ProtoReflect().Descriptor()
+	if match := enumError.FindStringSubmatch(text); match != nil {
+		text += enumHint(d, match[1])
+	}
 	if !strings.Contains(text, "unknown field") {
 		return fmt.Errorf("%s: %s", d.Name(), text)
 	}

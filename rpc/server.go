@@ -144,7 +144,7 @@ func (s *Server) routes(options []connect.HandlerOption, calls *callMetrics, reg
 	mux.Handle(path, interruptible(admission))
 	mux.Handle(kvgatev1connect.NewObserveServiceHandler(&observeService{backend: b, status: b.Status, stopping: s.stopping}, options...))
 	mux.Handle(kvgatev1connect.NewSessionServiceHandler(&sessionService{
-		sessions: b, pins: b, reader: b, now: s.options.Now, stopping: s.stopping,
+		sessions: b, pins: b, reader: b, pools: b, now: s.options.Now, stopping: s.stopping,
 	}, slices.Concat(options, []connect.HandlerOption{largePrefixes()})...))
 	mux.Handle(kvgatev1connect.NewClusterServiceHandler(&clusterService{backend: b, members: b, archive: b}, options...))
 	limit := connect.WithReadMaxBytes(maxBodyBytes)

@@ -23,6 +23,7 @@ type sessionService struct {
 	sessions SessionBackend
 	pins     PinBackend
 	reader   SessionReader
+	pools    viewer
 	now      func() time.Time
 	// stopping ends when the server shuts down.
 	stopping context.Context

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
 	"kvgate/sessions"
 )
@@ -21,6 +22,20 @@ const owedTimeout = time.Second
 // answer to a CloseSession from waiting for another node.
 const freshClose = time.Second
 
+// read calls fn with the table. A pool that does not exist is an error.
+func (s *sessionService) read(ctx context.Context, pool string, stale bool, fn func(*sessions.Table)) error {
+	has := false
+	err := s.reader.Sessions(ctx, stale, func(t *sessions.Table) {
+		has = t.HasPool(pool)
+		fn(t)
+	})
+	if err != nil || has {
+		return err
+	}
+	_, err = readPool(ctx, s.pools, pool, true, (*ledger.Ledger).Budget)
+	return err
+}
+
 // GetSession implements the service.
 func (s *sessionService) GetSession(ctx context.Context, req *connect.Request[kvgatev1.GetSessionRequest]) (*connect.Response[kvgatev1.GetSessionResponse], error) {
 	var (
@@ -29,7 +44,7 @@ func (s *sessionService) GetSession(ctx context.Context, req *connect.Request[kv
 		known bool
 	)
 	pool, id := poolName(req.Msg.GetPool()), req.Msg.GetSessionId()
-	err := s.reader.Sessions(ctx, req.Msg.GetStale(), func(t *sessions.Table) {
+	err := s.read(ctx, pool, req.Msg.GetStale(), func(t *sessions.Table) {
 		view, known = t.Get(pool, id)
 		now = t.Now()
 	})
@@ -56,8 +71,9 @@ func (s *sessionService) ListSessions(ctx context.Context, req *connect.Request[
 		more bool
 	)
 	filter := sessions.Filter{State: sessions.State(req.Msg.GetState()), Group: req.Msg.GetGroupId()}
-	err = s.reader.Sessions(ctx, req.Msg.GetStale(), func(t *sessions.Table) {
-		page, more = t.List(poolName(req.Msg.GetPool()), filter, token.text, pageSize(req.Msg.GetPageSize()))
+	pool := poolName(req.Msg.GetPool())
+	err = s.read(ctx, pool, req.Msg.GetStale(), func(t *sessions.Table) {
+		page, more = t.List(pool, filter, token.text, pageSize(req.Msg.GetPageSize()))
 		now = t.Now()
 	})
 	if err != nil {
@@ -80,8 +96,9 @@ func (s *sessionService) ListPins(ctx context.Context, req *connect.Request[kvga
 		page []sessions.PinView
 		more bool
 	)
-	err = s.reader.Sessions(ctx, req.Msg.GetStale(), func(t *sessions.Table) {
-		page, more = t.Pins(poolName(req.Msg.GetPool()), req.Msg.GetSessionId(), token.text, pageSize(req.Msg.GetPageSize()))
+	pool := poolName(req.Msg.GetPool())
+	err = s.read(ctx, pool, req.Msg.GetStale(), func(t *sessions.Table) {
+		page, more = t.Pins(pool, req.Msg.GetSessionId(), token.text, pageSize(req.Msg.GetPageSize()))
 	})
 	if err != nil {
 		return nil, err
@@ -200,17 +217,28 @@ func (s *sessionService) tried(ctx context.Context, views []sessions.View) tries
 	return out
 }
 
+// unknown says what is to say of a debt of which no call is known.
+func (t tries) unknown(c sessions.Creditor) string {
+	switch {
+	case c.Debt == sessions.Failed && c.Engine == "":
+		return "the pool's engines were not found by the close deadline"
+	case c.Debt == sessions.Failed:
+		return "no acknowledgement by the close deadline"
+	case c.Engine == "":
+		return "the pool's engines are not found yet: no discovery has succeeded"
+	case t.err != nil:
+		return "attempts are not known here, the leader could not be asked: " + t.err.Error()
+	}
+	return ""
+}
+
 // messages lists the engines that a session's close is owed by. Who owes is the table's to say; how
 // often each was called is the leader's, and it may not have begun.
 func (t tries) messages(v *sessions.View) []*kvgatev1.OwedClose {
 	out := make([]*kvgatev1.OwedClose, len(v.Owed))
 	for i, c := range v.Owed {
 		m := &kvgatev1.OwedClose{EngineUrl: c.Engine, Failed: c.Debt == sessions.Failed}
-		if m.Failed {
-			m.LastError = "no acknowledgement by the close deadline"
-		} else if t.err != nil {
-			m.LastError = "attempts are not known here, the leader could not be asked: " + t.err.Error()
-		}
+		m.LastError = t.unknown(c)
 		for _, x := range t.known[v.Pool][v.ID] {
 			if x.Engine == c.Engine && !m.Failed {
 				m.Attempts, m.LastError = int64(x.Attempts), x.LastError

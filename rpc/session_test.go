@@ -230,6 +230,28 @@ func TestShutdownLetsWaitingClosesGo(t *testing.T) {
 	}
 }
 
+// TestDebtsOfEnginesThatAreNotFound say so, first while the close waits for them and then for good.
+func TestDebtsOfEnginesThatAreNotFound(t *testing.T) {
+	b := tabled()
+	b.table = sessions.NewTable()
+	rules := testRules
+	rules.Discovers = true
+	if _, err := b.table.Open(sessions.OpenRequest{Pool: "default", ID: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.table.Close(sessions.CloseRequest{Pool: "default", ID: "s"}, rules); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, b)
+	for _, want := range []string{"the pool's engines are not found yet: no discovery has succeeded", "the pool's engines were not found by the close deadline"} {
+		owed := session(t, r.post("SessionService/GetSession", `{"sessionId":"s"}`))["owed"].([]any)
+		if len(owed) != 1 || owed[0].(map[string]any)["lastError"] != want || owed[0].(map[string]any)["engineUrl"] != "" {
+			t.Errorf("owed %v, want one without a name that says %q", owed, want)
+		}
+		b.table.Expire(60*second, 10, nil)
+	}
+}
+
 func TestSessionsPage(t *testing.T) {
 	r := start(t, tabled())
 	for i := range 5 {
@@ -251,7 +273,7 @@ func TestSessionsPage(t *testing.T) {
 		t.Errorf("closing %v sessions of the group, want 3", n)
 	}
 	for body, want := range map[string]int{
-		`{"state":"SESSION_STATE_CLOSING"}`: 3, `{"state":"SESSION_STATE_OPEN"}`: 2, `{"groupId":"g1"}`: 2, `{"pool":"other"}`: 0,
+		`{"state":"SESSION_STATE_CLOSING"}`: 3, `{"state":"SESSION_STATE_OPEN"}`: 2, `{"groupId":"g1"}`: 2, `{"groupId":"g7"}`: 0,
 		`{"state":"SESSION_STATE_OPEN","groupId":"g0"}`: 0,
 	} {
 		if got := r.post("SessionService/ListSessions", body).ok(t)["sessions"].([]any); len(got) != want {
@@ -329,7 +351,7 @@ func TestSessionRequestsOutOfRange(t *testing.T) {
 		"id too long":              {"OpenSession", `{"sessionId":"` + long + `"}`, "invalid_argument", "invalid_argument", "sessionId", "256 bytes"},
 		"id with newline":          {"CloseSession", `{"sessionId":"a\nb"}`, "invalid_argument", "invalid_argument", "sessionId", "printable"},
 		"kind out of range":        {"OpenSession", `{"sessionId":"a","kind":9}`, "invalid_argument", "invalid_argument", "kind", "kind is 9"},
-		"kind by a wrong name":     {"OpenSession", `{"sessionId":"a","kind":"SESSION_KIND_RADISH"}`, "invalid_argument", "", "", "SESSION_KIND_RADISH"},
+		"kind by a wrong name":     {"OpenSession", `{"sessionId":"a","kind":"SESSION_KIND_RADISH"}`, "invalid_argument", "", "", `"SESSION_KIND_RADISH"; allowed are SESSION_KIND_RADIX, SESSION_KIND_STREAMING, SESSION_KIND_BIND`},
 		"field misspelt":           {"OpenSession", `{"sesionId":"a"}`, "invalid_argument", "", "", "sessionId"},
 		"negative idle timeout":    {"OpenSession", `{"sessionId":"a","idleTimeout":"-1s"}`, "invalid_argument", "invalid_argument", "idleTimeout", "-1s"},
 		"streaming, no engine":     {"OpenSession", `{"sessionId":"a","kind":"SESSION_KIND_STREAMING"}`, "invalid_argument", "invalid_argument", "engineUrl", "must name the engine"},
@@ -344,6 +366,9 @@ func TestSessionRequestsOutOfRange(t *testing.T) {
 		"bind with negative ttl":   {"BindSession", `{"sessionId":"a","engineUrl":"http://e1:30000","ttl":"-5s"}`, "invalid_argument", "invalid_argument", "ttl", "-5s"},
 		"close with a wrong mode":  {"CloseSession", `{"sessionId":"a","mode":7}`, "invalid_argument", "invalid_argument", "mode", "7"},
 		"negative close timeout":   {"CloseSession", `{"sessionId":"a","timeout":"-1s"}`, "invalid_argument", "invalid_argument", "timeout", "-1s"},
+		"list of an unknown pool":  {"ListSessions", `{"pool":"nope"}`, "not_found", "not_found", "", "unknown pool \"nope\""},
+		"pins of an unknown pool":  {"ListPins", `{"pool":"nope"}`, "not_found", "not_found", "", "unknown pool \"nope\""},
+		"get in an unknown pool":   {"GetSession", `{"pool":"nope","sessionId":"a"}`, "not_found", "not_found", "", "unknown pool \"nope\""},
 		"group missing":            {"CloseGroup", `{}`, "invalid_argument", "invalid_argument", "groupId", "must not be empty"},
 		"state out of range":       {"ListSessions", `{"state":12}`, "invalid_argument", "invalid_argument", "state", "12"},
 		"page token of leases":     {"ListSessions", `{"pageToken":"` + pageToken{kind: leasePage}.String() + `"}`, "invalid_argument", "invalid_argument", "pageToken", "nextPageToken"},

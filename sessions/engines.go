@@ -15,13 +15,16 @@ func (t *Table) EnginesChanged(pool string, listed []Engine) {
 		return
 	}
 	p = t.at(pool)
-	engines := tidy(listed)
+	engines, knew := tidy(listed), p.known()
 	gone := departed(p.Engines, engines)
-	if slices.Equal(engines, p.Engines) {
+	if slices.Equal(engines, p.Engines) && knew {
 		return
 	}
-	p.Engines = engines
+	p.Engines, p.ListedNone = engines, len(engines) == 0
 	t.touch(p)
+	if !knew {
+		t.enginesFound(p)
+	}
 	if len(gone) == 0 {
 		return
 	}
@@ -30,6 +33,19 @@ func (t *Table) EnginesChanged(pool string, listed []Engine) {
 	}
 	for _, x := range p.pins.list() {
 		t.pinLeft(x, gone)
+	}
+}
+
+// known reports whether a discovery ever succeeded.
+func (p *pool) known() bool { return len(p.Engines) > 0 || p.ListedNone }
+
+// enginesFound has the closes that waited for it owed by the engines that now are known.
+func (t *Table) enginesFound(p *pool) {
+	for s := range p.sessions.all() {
+		if s.awaitsEngines() {
+			s.Close.PhaseUntil = t.now.Add(s.Close.CloseDeadline)
+			t.owe(s, s.creditors())
+		}
 	}
 }
 

@@ -93,7 +93,7 @@ func (t *Table) begin(s *session, r CloseRequest, rules Rules, reason string) bo
 	s.Close = CloseRow{
 		Mode: r.Mode, Reason: reason, Since: t.now, PhaseUntil: t.now.Add(wait),
 		AbortTimeout: clampDuration(rules.AbortTimeout), CloseDeadline: clampDuration(rules.CloseDeadline),
-		ServedOnly: rules.ServedOnly,
+		ServedOnly: rules.ServedOnly, Discovers: rules.Discovers && !s.pool.known(),
 	}
 	s.Binding = nil
 	t.dropWaiters(s)
@@ -149,13 +149,26 @@ func (t *Table) tell(s *session) {
 	if s.Kind == Streaming && len(list) == 0 {
 		s.settle(0, 0, 1)
 	}
-	t.setCreditors(s, list)
 	t.enter(s, Closing, Telling)
-	t.emit(s.pool, s, Event{Kind: SessionPhase, Reason: fmt.Sprintf("%v %d engines", Telling, len(list))})
+	t.owe(s, list)
+}
+
+// owe makes list what a session's close owes, and ends the close when that is nothing.
+func (t *Table) owe(s *session, list []Creditor) {
+	t.setCreditors(s, list)
+	t.changed(s)
+	reason := fmt.Sprintf("%v %d engines", Telling, len(list))
+	if s.awaitsEngines() {
+		reason = "telling waits until the pool's engines are found"
+	}
+	t.emit(s.pool, s, Event{Kind: SessionPhase, Reason: reason})
 	if len(list) == 0 {
 		t.finish(s)
 	}
 }
+
+// awaitsEngines reports whether the close waits until the pool's engines are known.
+func (s *session) awaitsEngines() bool { return s.debts() > 0 && s.owed.Creditors[0].Engine == "" }
 
 // letGo forgets what is in flight and returns the tickets among it that hold leases.
 func (t *Table) letGo(s *session) (leases []string) {
@@ -170,6 +183,9 @@ func (t *Table) letGo(s *session) (leases []string) {
 
 // creditors are the engines that may hold KV of the session.
 func (s *session) creditors() []Creditor {
+	if s.Close.Discovers && !s.pool.known() && s.Kind == Radix && s.owes("") {
+		return []Creditor{{Debt: Owed}}
+	}
 	var out []Creditor
 	for _, e := range s.pool.Engines {
 		if s.owes(e.URL) {
@@ -270,11 +286,14 @@ func (t *Table) finish(s *session) {
 
 func (t *Table) fail(s *session) {
 	failed := make([]Creditor, len(s.owed.Creditors))
-	names := make([]string, len(failed))
+	names, reason := make([]string, len(failed)), "close deadline"
 	for i, c := range s.owed.Creditors {
 		failed[i], names[i] = Creditor{Engine: c.Engine, Debt: Failed}, c.Engine
 	}
+	if s.awaitsEngines() {
+		names, reason = nil, "close deadline, and the pool's engines were not found"
+	}
 	s.settle(0, len(failed), 0)
 	t.setCreditors(s, failed)
-	t.emit(s.pool, s, Event{Kind: CloseFailed, Engines: names, Reason: "close deadline"})
+	t.emit(s.pool, s, Event{Kind: CloseFailed, Engines: names, Reason: reason})
 }

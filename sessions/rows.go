@@ -15,7 +15,9 @@ type PoolRow struct {
 	Pool string
 	// Engines are those of the last successful discovery, sorted by URL.
 	Engines []Engine
-	Totals  Totals
+	// ListedNone: that discovery listed none. Without it, no engines means that they are not known yet.
+	ListedNone bool `json:",omitzero"`
+	Totals     Totals
 }
 
 // Totals count over the life of a pool.
@@ -50,6 +52,8 @@ type CloseRow struct {
 	AbortTimeout  time.Duration
 	CloseDeadline time.Duration
 	ServedOnly    bool
+	// Discovers: while the pool's engines are not known, the close waits for them to be.
+	Discovers bool `json:",omitzero"`
 	// Acked, Failed and Left count the engines whose debt is settled.
 	Acked, Failed, Left int
 	// ForgetAt is when the closed record goes.
@@ -106,7 +110,8 @@ type TicketRow struct {
 	AbortSent bool
 }
 
-// Creditor is one engine that must hear of a close.
+// Creditor is one engine that must hear of a close. One without a name stands for the engines of a pool in
+// which none was found yet.
 type Creditor struct {
 	Engine string
 	Debt   Debt

@@ -115,6 +115,9 @@ type Rules struct {
 	CloseDeadline time.Duration
 	// ServedOnly tells only the engines that releases reported.
 	ServedOnly bool
+	// Discovers: the pool has a router or a list of engines, so that its engines will be known some time.
+	// A close that ends its wait for tickets before then is owed by engines without a name.
+	Discovers bool
 	// PinRatio is the share of Ceiling, in tokens, that may be pinned; 0 turns pins off.
 	PinRatio float64
 	Ceiling  int64

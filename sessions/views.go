@@ -187,5 +187,8 @@ func (t *Table) Counts(pool string) (Counts, Totals) {
 	return c, p.Totals
 }
 
+// HasPool reports whether the table has anything of a pool. A pool without sessions may have nothing.
+func (t *Table) HasPool(name string) bool { return t.pools[name] != nil }
+
 // Pools returns the names of all pools, sorted.
 func (t *Table) Pools() []string { return slices.Clone(t.names) }

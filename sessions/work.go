@@ -19,7 +19,7 @@ type Work struct {
 	// Aborts are the tickets in flight that may be aborted now.
 	Aborts []AbortTask
 	// Joined counts those that may not: another request in flight has a request id that begins with
-	// theirs, and an engine would abort that one too.
+	// theirs, or one of another session has the same, and an engine would abort that one too.
 	Joined int
 }
 
@@ -28,7 +28,7 @@ type WorkQuery struct {
 	// Have reports whether the caller knows the work of that number and revision.
 	Have func(seq, rev uint64) bool
 	// Prefix reports whether any request in flight that no session knows has a request id that begins
-	// with rid and is longer.
+	// with rid.
 	Prefix func(pool, rid string) bool
 }
 
@@ -45,7 +45,9 @@ func (t *Table) Work(q WorkQuery) []Work {
 			w.Same = true
 		default:
 			for _, c := range s.owed.Creditors {
-				w.Engines = append(w.Engines, c.Engine)
+				if c.Engine != "" {
+					w.Engines = append(w.Engines, c.Engine)
+				}
 			}
 		}
 		out = append(out, w)
@@ -60,7 +62,7 @@ func (t *Table) aborts(s *session, q WorkQuery, w *Work) {
 	for x := s.first; x != nil; x = x.next {
 		switch {
 		case x.Waiting || x.AbortSent || x.RID == "":
-		case s.pool.isPrefix(x.RID) || q.Prefix != nil && q.Prefix(s.Pool, x.RID):
+		case s.pool.hitsOthers(x) || q.Prefix != nil && q.Prefix(s.Pool, x.RID):
 			w.Joined++
 		default:
 			w.Aborts = append(w.Aborts, AbortTask{Ticket: x.Ticket, RID: x.RID})
@@ -68,10 +70,16 @@ func (t *Table) aborts(s *session, q WorkQuery, w *Work) {
 	}
 }
 
-// isPrefix reports whether rid is a proper prefix of a request id in flight. Those follow rid directly.
-func (p *pool) isPrefix(rid string) bool {
-	for x := range p.rids.from(func(x *ticket) bool { return x.RID > rid }) {
-		return strings.HasPrefix(x.RID, rid)
+// hitsOthers reports whether an abort of x would end another request in flight: one whose id is longer and
+// begins with x's, or one of another session with the same id. Those stand from the first with the same id on.
+func (p *pool) hitsOthers(x *ticket) bool {
+	for y := range p.rids.from(func(y *ticket) bool { return y.RID >= x.RID }) {
+		switch {
+		case !strings.HasPrefix(y.RID, x.RID):
+			return false
+		case y.RID != x.RID || y.s != x.s:
+			return true
+		}
 	}
 	return false
 }

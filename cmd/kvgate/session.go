@@ -83,9 +83,17 @@ func writeOwed(w io.Writer, owed []*kvgatev1.OwedClose) error {
 		case o.NextTry != nil:
 			next = "in " + span(o.NextTry)
 		}
-		rows[i] = []string{o.EngineUrl, number(o.Attempts), next, o.LastError}
+		rows[i] = []string{engineName(o), number(o.Attempts), next, o.LastError}
 	}
 	return writeTable(w, "", []column{left("engine that owes the close"), right("attempts"), left("next try"), left("last error")}, rows)
+}
+
+// engineName names the engine of a debt. It has none while the pool's engines are not known.
+func engineName(o *kvgatev1.OwedClose) string {
+	if o.EngineUrl == "" {
+		return "engines not found"
+	}
+	return o.EngineUrl
 }
 
 // sessionState adds to the state of a session what a close is busy with.

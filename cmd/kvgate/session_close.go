@@ -53,6 +53,9 @@ func newSessionCloseCommand(m *Main) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if answer.Session.GetOpenedAt() == nil {
+			c.note("session %q is not known in pool %q: nothing was closed, and no engine is told", req.SessionId, answer.Session.GetPool())
+		}
 		err = c.printSession(answer, func(w io.Writer) error { return writeJSON(w, answer) }, nil)
 		return errors.Join(err, closeFailure(answer.Session))
 	})
@@ -65,7 +68,7 @@ func closeFailure(s *kvgatev1.Session) error {
 	}
 	engines := make([]string, len(s.Owed))
 	for i, o := range s.Owed {
-		engines[i] = o.EngineUrl
+		engines[i] = engineName(o)
 	}
 	return fmt.Errorf("%w: no acknowledgement by %s", errCloseFailed, strings.Join(engines, ", "))
 }

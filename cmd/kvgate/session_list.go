@@ -86,7 +86,7 @@ func owedLine(list []*kvgatev1.Session, now time.Time) string {
 				continue
 			}
 			owed++
-			engines = append(engines, o.EngineUrl)
+			engines = append(engines, engineName(o))
 			if oldest == nil || s.ClosingSince.AsTime().Before(oldest.ClosingSince.AsTime()) {
 				oldest = s
 			}

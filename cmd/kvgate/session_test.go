@@ -218,3 +218,29 @@ func TestSessionAnswersThatAreErrors(t *testing.T) {
 	}}
 	at(t, f, "session", "show", "x").expect(t, result{code: exitFailed, stderr: `kvgate: not_found: unknown session "x"`})
 }
+
+// TestSessionCloseSaysThatNobodyKnowsIt: a misspelt id must not look like a close that worked.
+func TestSessionCloseSaysThatNobodyKnowsIt(t *testing.T) {
+	f := &fake{closeSession: func(r *kvgatev1.CloseSessionRequest) (*kvgatev1.CloseSessionResponse, error) {
+		return &kvgatev1.CloseSessionResponse{Session: &kvgatev1.Session{
+			SessionId: r.SessionId, Pool: "default", State: kvgatev1.SessionState_SESSION_STATE_CLOSED, Kind: kvgatev1.SessionKind_SESSION_KIND_RADIX,
+		}}, nil
+	}}
+	at(t, f, "session", "close", "agnet-17").expect(t, result{
+		stdout: "\nsession       agnet-17\npool          default\nstate         closed\nkind          radix\nturns         0\nidle timeout  never\n",
+		stderr: `kvgate: session "agnet-17" is not known in pool "default": nothing was closed, and no engine is told`,
+	})
+}
+
+// TestDebtsOfEnginesThatAreNotFound have no URL to show.
+func TestDebtsOfEnginesThatAreNotFound(t *testing.T) {
+	s := telling()
+	s.Owed = []*kvgatev1.OwedClose{{LastError: "the pool's engines are not found yet"}}
+	f := &fake{listSessions: func(*kvgatev1.ListSessionsRequest) (*kvgatev1.ListSessionsResponse, error) {
+		return &kvgatev1.ListSessionsResponse{Sessions: []*kvgatev1.Session{s}}, nil
+	}}
+	got := at(t, f, "session", "list")
+	if want := "1 acknowledgement owed by 1 engine (engines not found)"; !strings.Contains(got.stdout, want) {
+		t.Errorf("printed %s, want %q in it", got.stdout, want)
+	}
+}

@@ -3811,8 +3811,10 @@ type SessionPoolRow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Pool  string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
 	// The engines of the last successful discovery.
-	Engines       []*SessionEngine `protobuf:"bytes,2,rep,name=engines,proto3" json:"engines,omitempty"`
-	Totals        *SessionTotals   `protobuf:"bytes,3,opt,name=totals,proto3" json:"totals,omitempty"`
+	Engines []*SessionEngine `protobuf:"bytes,2,rep,name=engines,proto3" json:"engines,omitempty"`
+	Totals  *SessionTotals   `protobuf:"bytes,3,opt,name=totals,proto3" json:"totals,omitempty"`
+	// The last successful discovery listed no engine.
+	ListedNone    bool `protobuf:"varint,4,opt,name=listed_none,json=listedNone,proto3" json:"listed_none,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3866,6 +3868,13 @@ func (x *SessionPoolRow) GetTotals() *SessionTotals {
 		return x.Totals
 	}
 	return nil
+}
+
+func (x *SessionPoolRow) GetListedNone() bool {
+	if x != nil {
+		return x.ListedNone
+	}
+	return false
 }
 
 type SessionEngine struct {
@@ -4291,6 +4300,7 @@ type SessionClose struct {
 	Failed        int64                  `protobuf:"varint,10,opt,name=failed,proto3" json:"failed,omitempty"`
 	Left          int64                  `protobuf:"varint,11,opt,name=left,proto3" json:"left,omitempty"`
 	ForgetAt      int64                  `protobuf:"varint,12,opt,name=forget_at,json=forgetAt,proto3" json:"forget_at,omitempty"`
+	Discovers     bool                   `protobuf:"varint,13,opt,name=discovers,proto3" json:"discovers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4407,6 +4417,13 @@ func (x *SessionClose) GetForgetAt() int64 {
 		return x.ForgetAt
 	}
 	return 0
+}
+
+func (x *SessionClose) GetDiscovers() bool {
+	if x != nil {
+		return x.Discovers
+	}
+	return false
 }
 
 // SessionTicketRow is a ticket of a session, in the queue or in flight.
@@ -5592,11 +5609,13 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\vlast_active\x18\x03 \x01(\x03R\n" +
 	"lastActive\"\"\n" +
 	"\x0eSessionMetaRow\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x04R\x03seq\"\x82\x01\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\"\xa3\x01\n" +
 	"\x0eSessionPoolRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12.\n" +
 	"\aengines\x18\x02 \x03(\v2\x14.fsmpb.SessionEngineR\aengines\x12,\n" +
-	"\x06totals\x18\x03 \x01(\v2\x14.fsmpb.SessionTotalsR\x06totals\"C\n" +
+	"\x06totals\x18\x03 \x01(\v2\x14.fsmpb.SessionTotalsR\x06totals\x12\x1f\n" +
+	"\vlisted_none\x18\x04 \x01(\bR\n" +
+	"listedNone\"C\n" +
 	"\rSessionEngine\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\xd6\x01\n" +
@@ -5637,7 +5656,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x17\n" +
 	"\adp_rank\x18\x02 \x01(\x05R\x06dpRank\x12\x10\n" +
 	"\x03ttl\x18\x03 \x01(\x03R\x03ttl\x12\x14\n" +
-	"\x05since\x18\x04 \x01(\x03R\x05since\"\xd3\x02\n" +
+	"\x05since\x18\x04 \x01(\x03R\x05since\"\xf1\x02\n" +
 	"\fSessionClose\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\rR\x04mode\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -5653,7 +5672,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x06failed\x18\n" +
 	" \x01(\x03R\x06failed\x12\x12\n" +
 	"\x04left\x18\v \x01(\x03R\x04left\x12\x1b\n" +
-	"\tforget_at\x18\f \x01(\x03R\bforgetAt\"\x95\x02\n" +
+	"\tforget_at\x18\f \x01(\x03R\bforgetAt\x12\x1c\n" +
+	"\tdiscovers\x18\r \x01(\bR\tdiscovers\"\x95\x02\n" +
 	"\x10SessionTicketRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +

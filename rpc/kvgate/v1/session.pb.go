@@ -455,9 +455,10 @@ func (x *Session) GetLeft() int64 {
 // OwedClose is one engine that has not acknowledged a close. What was tried is known to the leader, and
 // only since it leads.
 type OwedClose struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	EngineUrl string                 `protobuf:"bytes,1,opt,name=engine_url,json=engineUrl,proto3" json:"engine_url,omitempty"`
-	Attempts  int64                  `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty while no discovery of the pool's engines has succeeded: all that will be found owe it.
+	EngineUrl string `protobuf:"bytes,1,opt,name=engine_url,json=engineUrl,proto3" json:"engine_url,omitempty"`
+	Attempts  int64  `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
 	// Empty when no call failed.
 	LastError string `protobuf:"bytes,3,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// The engine had not acknowledged by the close deadline, and is not told again.
