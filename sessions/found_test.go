@@ -136,4 +136,3 @@ func TestTheGuardSparesTheSameRequestID(t *testing.T) {
 	w.Ended("p", "d", Turn{})
 	equal(t, "once the other one ended", w.Work(WorkQuery{})[0].Joined, 0)
 }
-
