@@ -200,7 +200,8 @@ func (d *desk) full() bool {
 	return len(d.waiting)+len(d.ready) >= maxWaiting
 }
 
-// answered takes what became of an acquire. first is its first answer.
+// answered takes what became of an acquire. first is its first answer. One that was refused changes
+// nothing: an earlier submission of the ticket may wait still, and its decision is yet to be told.
 func (d *desk) answered(name ticketName, t *ticketAtDesk, r reply, first bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -210,12 +211,15 @@ func (d *desk) answered(name ticketName, t *ticketAtDesk, r reply, first bool) {
 	case r.waits:
 		d.forget(name)
 		d.waiting[name] = t
+	case first && r.msg.GetError() != nil:
 	case first:
 		d.forget(name)
 		delete(d.waiting, name)
 	case d.waiting[name] == t:
 		delete(d.waiting, name)
 		d.keep(name, t, r)
+	default: // a later submission was answered, maybe without the ledger
+		d.s.many.unheard(r)
 	}
 }
 

@@ -90,6 +90,36 @@ func TestSubmitAnswersAtOnce(t *testing.T) {
 	}
 }
 
+// TestSubmitRefusedKeepsTicket: when a ticket that waits, or is granted and not acknowledged, is submitted
+// again and refused, its decision is told all the same.
+func TestSubmitRefusedKeepsTicket(t *testing.T) {
+	refused := map[string]*kvgatev1.ExchangeRequest{
+		"mismatch": acquireReq(3, "b", 90), // only while b waits
+		"invalid":  acquireReq(3, "b", -1),
+	}
+	for name, bad := range refused {
+		t.Run(name, func(t *testing.T) {
+			n := startNode(t, Options{})
+			n.submit(t, acquireReq(1, "a", 100), acquireReq(2, "b", 100))
+			if got := n.submit(t, bad); got[0].GetError() == nil {
+				t.Fatalf("answered %v", got)
+			}
+			empty := n.awaitGrants(t, "", 0)
+			if empty.GetWaiting() != 1 {
+				t.Errorf("%d wait, want b", empty.GetWaiting())
+			}
+			n.submit(t, releaseReq(4, "a"))
+			if tickets, _ := n.grantsFor(t, empty.GetCursor(), 1); tickets[0] != "b:2:ACTION_ADMIT" {
+				t.Errorf("granted %v", tickets)
+			}
+			n.submit(t, acquireReq(5, "b", -1))
+			if tickets, _ := n.grantsFor(t, empty.GetCursor(), 1); tickets[0] != "b:2:ACTION_ADMIT" {
+				t.Errorf("granted %v after one more was refused", tickets)
+			}
+		})
+	}
+}
+
 // TestSubmitKeepsOrder over one batch: the grants come in the order of the operations.
 func TestSubmitKeepsOrder(t *testing.T) {
 	n := startNode(t, Options{})
