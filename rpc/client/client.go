@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 
 	"connectrpc.com/connect"
@@ -18,7 +17,7 @@ type Client struct {
 	cfg       config
 	endpoints *endpoints
 	// transport and conns are nil when the caller brought the HTTP client.
-	transport *http.Transport
+	transport *transport
 	conns     *conns
 
 	// admission and observe make one try; the raw clients try the other endpoints too.
@@ -102,8 +101,8 @@ func newLogs(cfg *config) logs {
 func (c *Client) connect() {
 	httpClient := c.cfg.httpClient
 	if httpClient == nil {
-		c.conns = newConns(c.cfg.dial, c.endpoints.plain())
-		c.transport = newTransport(c.cfg.tlsConfig, c.conns.dialContext)
+		c.conns = newConns(c.cfg.dial)
+		c.transport = newTransport(c.cfg.tlsConfig, c.conns)
 		httpClient = newHTTPClient(c.transport)
 	}
 	const placeholder = "http://kvgate.invalid"

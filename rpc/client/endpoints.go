@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,11 +41,6 @@ type endpoints struct {
 	mu       sync.Mutex
 	current  int
 	failedAt []time.Time
-}
-
-// plain reports whether none of them speaks TLS.
-func (s *endpoints) plain() bool {
-	return !slices.ContainsFunc(s.all, func(e *endpoint) bool { return e.url.Scheme != "http" })
 }
 
 func newEndpoints(addresses []string) (*endpoints, error) {

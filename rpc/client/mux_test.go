@@ -8,6 +8,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -238,6 +241,43 @@ func TestBatchesOverHTTP1(t *testing.T) {
 	n.empty(t)
 	if n.calls("Submit") == 0 || n.calls("Acquire") != 0 {
 		t.Errorf("calls: %v", n.seen)
+	}
+}
+
+// TestProxyThatSpeaksHTTP1 in between is found out without being told: batches pass, and nothing degrades.
+func TestProxyThatSpeaksHTTP1(t *testing.T) {
+	n := startRealNode(t, 100)
+	target, err := url.Parse(n.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := &http.Transport{}
+	defer backend.CloseIdleConnections()
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.Transport = backend
+	proxy := httptest.NewServer(forward)
+	defer proxy.Close()
+	n.url = proxy.URL
+	c := n.client(t)
+	for _, ticket := range []string{"a", "b"} {
+		g, err := c.Acquire(t.Context(), Request{Ticket: ticket, ReservationTokens: 50})
+		if err != nil || g.Action != Admit {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		defer g.Release()
+	}
+	if b, err := c.Budget(t.Context(), ""); err != nil || b.Leases != 2 {
+		t.Errorf("budget %v, %v", b, err)
+	}
+	for _, ticket := range []string{"a", "b"} {
+		if _, err := c.Release(t.Context(), "", ticket); err != nil {
+			t.Error(err)
+		}
+	}
+	closeSoon(t, c)
+	n.empty(t)
+	if n.calls("Submit") == 0 || n.calls("Acquire") != 0 || c.Stats().Degraded != 0 {
+		t.Errorf("calls: %v, stats %+v", n.seen, c.Stats())
 	}
 }
 
