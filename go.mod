@@ -46,6 +46,8 @@ require (
 	github.com/hashicorp/golang-lru/v2 v2.0.7
 )
 
+require github.com/HdrHistogram/hdrhistogram-go v1.4.0
+
 require (
 	cel.dev/cel-go v0.32.0 // indirect
 	cel.dev/expr v0.25.3 // indirect

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	rpcclient "kvgate/rpc/client"
 	"kvgate/rpc/kvgate/v1/kvgatev1connect"
 	"kvgate/rpc/tlsfiles"
 )
@@ -164,6 +165,26 @@ func (c *client) now() time.Time {
 func (c *client) clone() *client {
 	copied := *c
 	return &copied
+}
+
+// library returns the client that rollout code uses, for the same servers. Whoever asks for it closes it.
+func (c *client) library(options ...rpcclient.Option) (*rpcclient.Client, error) {
+	token, err := readToken(c.tokenFile)
+	if err != nil {
+		return nil, err
+	}
+	secure, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	servers := make([]string, len(c.endpoints))
+	for i, e := range c.endpoints {
+		servers[i] = e.url
+	}
+	common := []rpcclient.Option{
+		rpcclient.WithToken(token), rpcclient.WithTLSConfig(secure), rpcclient.WithLogger(newLogger(c.m.stderr, "warn", "text")),
+	}
+	return rpcclient.New(servers, append(common, options...)...)
 }
 
 func newHTTPClient(o clientOptions) (*http.Client, error) {

@@ -69,6 +69,7 @@ func commands(m *Main) []*cobra.Command {
 		newLeasesCommand(m),
 		newQueueCommand(m),
 		newEnginesCommand(m),
+		newTopCommand(m),
 		newJournalCommand(m),
 		newReportCommand(m),
 		newReplayCommand(m),
@@ -78,6 +79,7 @@ func commands(m *Main) []*cobra.Command {
 		newRecoverCommand(m),
 		newSnapshotCommand(m),
 		newCertsCommand(m),
+		newBenchCommand(m),
 	}
 }
 
