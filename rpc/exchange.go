@@ -100,11 +100,11 @@ func (x *exchange) read() error {
 		} else if n > 0 {
 			x.batches()
 		}
-		if err := x.begin(grant, m); err != nil {
+		if err := x.begin(grant, m, nil); err != nil {
 			return err
 		}
 		for _, op := range m.GetMore() {
-			if err := x.begin(grant, op); err != nil {
+			if err := x.begin(grant, op, nested(op)); err != nil {
 				return err
 			}
 		}
@@ -117,15 +117,26 @@ func (x *exchange) batches() {
 	x.together = true
 }
 
-// begin starts one operation once there is room for it.
-func (x *exchange) begin(grant tokens.Grant, m *kvgatev1.ExchangeRequest) error {
+// nested refuses an operation of more that has more of its own, which nobody would answer.
+func nested(op *kvgatev1.ExchangeRequest) error {
+	if n := len(op.GetMore()); n > 0 {
+		return invalid("more", n, "nothing inside of more: put all operations into the outer one")
+	}
+	return nil
+}
+
+// begin starts one operation once there is room for it, or answers why it is refused.
+func (x *exchange) begin(grant tokens.Grant, m *kvgatev1.ExchangeRequest, refused error) error {
 	full, err := x.enter(m.GetAcquire() != nil)
 	if err != nil {
 		return err
 	}
-	if full {
+	if full && refused == nil {
+		refused = ErrTooManyInFlight
+	}
+	if refused != nil {
 		o := &operation{s: x.s, seq: m.GetSeq(), answer: x.answer(), began: time.Now()}
-		o.fail(ErrTooManyInFlight)
+		o.fail(refused)
 		return nil
 	}
 	x.s.begin(x.caller, x.ctx, x.lane, grant, m, x.answer())

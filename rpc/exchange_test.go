@@ -140,6 +140,35 @@ func TestExchangeTogether(t *testing.T) {
 	}
 }
 
+// TestExchangeRefusesNestedOperations: one that has more of its own is answered with an error and not done,
+// the others are.
+func TestExchangeRefusesNestedOperations(t *testing.T) {
+	n := startNode(t, Options{})
+	s := n.exchange(t)
+	deep, all := acquireReq(2, "b", 10), acquireReq(1, "a", 10)
+	deep.More = []*kvgatev1.ExchangeRequest{acquireReq(3, "c", 10)}
+	all.More = []*kvgatev1.ExchangeRequest{deep, acquireReq(4, "d", 10)}
+	s.send(all)
+	got := map[uint64]*kvgatev1.ExchangeResponse{}
+	for len(got) < 3 {
+		m, err := s.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range append([]*kvgatev1.ExchangeResponse{m}, m.GetMore()...) {
+			got[x.GetSeq()] = x
+		}
+	}
+	if e := got[2].GetError(); e.GetCode() != "invalid_argument" || e.GetInfo().GetField() != "more" {
+		t.Errorf("nested: %v", got[2])
+	}
+	for _, seq := range []uint64{1, 4} {
+		if got[seq].GetAcquire().GetAction() != kvgatev1.Action_ACTION_ADMIT {
+			t.Errorf("beside it: %v", got[seq])
+		}
+	}
+}
+
 // end reads until the stream ends and says why.
 func (s *stream) end() error {
 	for {
