@@ -46,7 +46,9 @@ func TestGoldenSnapshot(t *testing.T) {
 	if _, err := os.Stat(goldenArchive); err != nil && *update {
 		r := goldenMachine(t)
 		var out bytes.Buffer
-		_, err := r.save(&out, map[string]string{"n1": "v0.2.0"}, time.Date(2026, 11, 30, 3, 12, 0, 0, time.UTC))
+		_, err := r.save(&out, store.Header{
+			NodeVersions: map[string]string{"n1": "v0.2.0"}, WallTime: time.Date(2026, 11, 30, 3, 12, 0, 0, time.UTC),
+		})
 		must(t, err)
 		must(t, os.WriteFile(goldenArchive, out.Bytes(), 0o644))
 		r.close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"kvgate/ledger"
@@ -14,6 +15,9 @@ import (
 
 // ErrReadOnlySnapshot: something that only a running node can do was asked of an [Offline].
 var ErrReadOnlySnapshot = errors.New("read-only snapshot")
+
+// StateOffline is the state that an [Offline] says it is in.
+const StateOffline = "offline"
 
 // offlineNode is the node id of a reader that serves an archive.
 const offlineNode = "snapshot"
@@ -72,6 +76,9 @@ func (o *Offline) openDirectory(log *slog.Logger) (err error) {
 	index, term := o.disk.state.Applied()
 	o.Header = store.Header{Index: index, Term: term, WallTime: o.lastWallTime()}
 	o.status.Nodes = append(o.status.Nodes, o.recovery.Members()...)
+	for _, n := range o.status.Nodes {
+		o.Header.Members = append(o.Header.Members, store.Member{ID: n.ID, Address: n.Address, Voter: n.Voter})
+	}
 	o.status.NodeID = o.recovery.NodeID()
 	o.status.Health = fmt.Sprintf("read-only: data directory of node %s, which is stopped", o.recovery.NodeID())
 	return nil
@@ -85,13 +92,24 @@ func (o *Offline) openArchive(log *slog.Logger) (err error) {
 		return err
 	}
 	o.Header, err = store.ReadHeader(o.path)
-	for id, version := range o.Header.NodeVersions {
-		o.status.Nodes = append(o.status.Nodes, NodeStatus{ID: id, Version: version})
-	}
-	sortNodes(o.status.Nodes)
+	o.status.Nodes = membersOf(o.Header)
 	o.status.NodeID = offlineNode
 	o.status.Health = "read-only: snapshot saved " + o.Header.WallTime.UTC().Format(time.RFC3339)
 	return err
+}
+
+// membersOf returns the nodes that an archive tells of. Archives of the first releases have their versions only.
+func membersOf(h store.Header) (nodes []NodeStatus) {
+	for _, m := range h.Members {
+		nodes = append(nodes, NodeStatus{ID: m.ID, Address: m.Address, APIAddress: m.APIAddress, Voter: m.Voter, Version: h.NodeVersions[m.ID]})
+	}
+	for id, version := range h.NodeVersions {
+		if !slices.ContainsFunc(h.Members, func(m store.Member) bool { return m.ID == id }) {
+			nodes = append(nodes, NodeStatus{ID: id, Version: version})
+		}
+	}
+	sortNodes(nodes)
+	return nodes
 }
 
 // loadArchive makes an empty directory the data directory of a node with the archive's state and journal. Its
@@ -131,7 +149,7 @@ func (o *Offline) describe() {
 	})
 	o.Header.ClusterID, o.Header.LedgerTime = o.status.ClusterID, int64(o.status.LedgerTime)
 	s := &o.status
-	s.State, s.Ready = "offline", true
+	s.State, s.Ready = StateOffline, true
 	s.Term, s.AppliedIndex, s.CommitIndex = o.Header.Term, o.Header.Index, o.Header.Index
 	if s.LeaderID = leader; leader == "" {
 		s.LeaderID = s.NodeID

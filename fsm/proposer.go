@@ -57,7 +57,9 @@ type proposer struct {
 	clock *termClock
 	// version is the command version to write.
 	version func() uint32
-	waits   waits
+	// gate is held for writing while the state is replaced: nothing is proposed meanwhile.
+	gate  *sync.RWMutex
+	waits waits
 }
 
 // termClock stamps commands with ledger time: that of the machine when the term began plus the
@@ -70,9 +72,9 @@ type termClock struct {
 
 func (c *termClock) ledgerNow() ledger.Time { return c.base.Add(c.now().Sub(c.start)) }
 
-func newProposer(ctx context.Context, fail context.CancelCauseFunc, r *raft.Raft, clock *termClock, version func() uint32) *proposer {
+func newProposer(ctx context.Context, fail context.CancelCauseFunc, r *raft.Raft, clock *termClock, version func() uint32, gate *sync.RWMutex) *proposer {
 	return &proposer{
-		raft: r, ctx: ctx, fail: fail, clock: clock, version: version,
+		raft: r, ctx: ctx, fail: fail, clock: clock, version: version, gate: gate,
 		calls: make(chan *call, queueLength),
 		waits: waits{bySeq: map[ledger.Seq]*blocked{}},
 	}
@@ -131,7 +133,7 @@ func (p *proposer) run() {
 		case <-p.ctx.Done():
 			return
 		case c := <-p.calls:
-			if !p.propose(p.collect(c)) {
+			if !p.pass(p.collect(c)) {
 				return
 			}
 		}
@@ -171,6 +173,13 @@ func join(batch []*call, size int, c *call) ([]*call, int) {
 		batch, size = append(batch, x), size+proto.Size(x.op)
 	}
 	return batch, size
+}
+
+// pass proposes once no restore is under way. One that was has ended the term.
+func (p *proposer) pass(calls []*call) bool {
+	p.gate.RLock()
+	defer p.gate.RUnlock()
+	return p.ctx.Err() == nil && p.propose(calls)
 }
 
 // propose reports whether the term goes on.

@@ -46,8 +46,9 @@ type Replica struct {
 	stop   context.CancelCauseFunc
 	ending sync.WaitGroup
 
-	// restoring is held by a restore, which foresees the index that raft will choose: one at a time.
-	restoring sync.Mutex
+	// restoring is held by a restore, which foresees the index that raft will choose: one at a time. Entries are
+	// proposed under its reading side, so that none slips in between what a restore counts as lost and the loss.
+	restoring sync.RWMutex
 
 	// mu guards term, changed and halted. changed is closed and replaced when leadership changes anywhere.
 	mu      sync.Mutex

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -101,15 +102,19 @@ func (r *Replica) receive(path string, archive io.Reader) (*Offline, error) {
 
 // replace has raft take the state of source.
 func (r *Replica) replace(ctx context.Context, t *term, source *Offline, dir string, force bool) (done Restored, err error) {
-	r.restoring.Lock()
-	defer r.restoring.Unlock()
 	foreign := source.status.ClusterID != r.clusterID()
-	newer, err := r.newerThan(source, foreign)
-	if err != nil {
+	var newer lossOf
+	// What was decided so far is counted while decisions go on, and then the little that came meanwhile.
+	if err := r.addNewer(&newer, source, foreign, force); err != nil {
 		return done, err
 	}
-	if newer.count > 0 && !force {
-		return done, fmt.Errorf("%w: %s; force the restore to lose them", ErrNewerState, newer)
+	r.restoring.Lock()
+	defer r.restoring.Unlock()
+	if err := r.addNewer(&newer, source, foreign, force); err != nil {
+		return done, err
+	}
+	if t.ctx.Err() != nil {
+		return done, ErrLeadershipLost
 	}
 	p := r.placeFor(t, source, foreign, newer.count)
 	file, err := rebasedFile(source.path, filepath.Join(dir, "rebased"), p)
@@ -200,19 +205,41 @@ type lossOf struct {
 	kind  string
 	what  string
 	at    time.Time
+	// before is not 0 when what was decided before that entry is not known any more.
+	before uint64
+	// upTo is the last entry that was looked at.
+	upTo uint64
 }
 
-func (l lossOf) String() string {
-	return fmt.Sprintf("%d events are newer than the archive, the last one %s %s at %s", l.count, l.kind, l.what, l.at.UTC().Format(time.RFC3339))
+func (l *lossOf) nothing() bool { return l.count == 0 && l.before == 0 }
+
+func (l *lossOf) String() string {
+	var parts []string
+	if l.count > 0 {
+		parts = append(parts, fmt.Sprintf("%d events are newer than the archive, the last one %s %s at %s",
+			l.count, l.kind, l.what, l.at.UTC().Format(time.RFC3339)))
+	}
+	if l.before > 0 {
+		parts = append(parts, fmt.Sprintf("what was decided between the archive and entry %d is not known, the journal does not reach back", l.before))
+	}
+	return strings.Join(parts, "; ")
 }
 
-// newerThan counts what was decided after the archive was saved; all there is when it is another cluster's.
-func (r *Replica) newerThan(source *Offline, foreign bool) (loss lossOf, err error) {
+// addNewer counts what was decided after the archive was saved and is not counted yet; all there is when it is
+// another cluster's. It refuses when there is any and the loss is not forced.
+func (r *Replica) addNewer(loss *lossOf, source *Offline, foreign, force bool) error {
 	from := source.Header.Index + 1
 	if foreign {
 		from = 0
 	}
-	err = r.machine.trail.Read(from, 0, 0, func(_ uint64, _ uint32, data []byte) (bool, error) {
+	trail := r.machine.trail
+	var trimmed uint64
+	r.machine.view(func(l *ledger.Ledger) { trimmed = l.Meta().JournalFirst })
+	if first := trail.First(); foreign && trimmed > 0 || !foreign && first > from {
+		loss.before = max(first, trimmed)
+	}
+	err := trail.Read(max(from, loss.upTo+1), 0, 0, func(index uint64, _ uint32, data []byte) (bool, error) {
+		loss.upTo = index
 		e, err := DecodeEvent(data)
 		if err != nil || slices.Contains(passive, e.Kind) {
 			return err == nil, err
@@ -221,5 +248,8 @@ func (r *Replica) newerThan(source *Offline, foreign bool) (loss lossOf, err err
 		loss.kind, loss.what, loss.at = e.Kind, e.Ticket+e.Detail, time.Unix(0, e.WallTime)
 		return true, nil
 	})
-	return loss, err
+	if err == nil && !loss.nothing() && !force {
+		err = fmt.Errorf("%w: %s; force the restore to lose them", ErrNewerState, loss)
+	}
+	return err
 }

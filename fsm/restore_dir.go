@@ -44,7 +44,11 @@ func (d DirectoryRestore) Run() (done Restored, err error) {
 		clusterID: uuid.NewString(), index: source.Header.Index + 1, term: newClusterTerm, now: -1,
 		quarantine: true, note: source.note(d.Now(), 0),
 	}
-	source.machine.view(func(l *ledger.Ledger) { p.journalFirst = l.Meta().JournalFirst })
+	source.machine.look(func(c *core) {
+		m := c.ledger.Meta()
+		// The cluster that was saved went on giving out numbers, which callers may still show.
+		p.journalFirst, p.seq, p.sessionSeq = m.JournalFirst, m.Seq+leap, c.table.Seq()+leap
+	})
 	err = store.NewDir(d.DataDir, func(dir string) error { return d.build(dir, p, source.Header.JournalFirst) })
 	return Restored{
 		Index: p.index, ArchiveIndex: p.note.Index, Quarantined: source.pools(), ClusterID: p.clusterID,

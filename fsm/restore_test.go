@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
 	"kvgate/store"
 )
@@ -44,6 +45,10 @@ func TestRestoreDirectory(t *testing.T) {
 		t.Error("the pool is not in quarantine")
 	}
 	got.Settings.Quarantine = false
+	if got.Seq < want.Seq+leap {
+		t.Errorf("numbers go on from %d; the cluster that was saved may have given out more than %d meanwhile", got.Seq, want.Seq)
+	}
+	got.Seq = want.Seq
 	samePicture(t, got, want)
 	if now := leaseOf(r.Replica, "a").ExpiresIn; now > left || now < left-10*time.Minute {
 		t.Errorf("the lease has %v left, had %v when it was saved", now, left)
@@ -268,5 +273,56 @@ func TestRestoreNeedsAMajority(t *testing.T) {
 	}
 	if leaseOf(lead.Replica, "a") == nil {
 		t.Error("the state was replaced")
+	}
+}
+
+// TestRestoreKnowsWhatItCannotKnow: decisions that the journal has trimmed count as newer.
+func TestRestoreKnowsWhatItCannotKnow(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100, setting("journalMaxAge", func(s *ledger.Settings) { s.JournalMaxAge = time.Hour }))
+	archive := archiveBytes(t, s.Replica)
+	long := heldBy("h", "later", 60)
+	long.TTL = 24 * time.Hour
+	budget(t, s.Replica, 100, setting("maxTtl", func(s *ledger.Settings) { s.MaxTTL = 48 * time.Hour }))
+	admit(t, s.Replica, long)
+	s.clock.Advance(2 * time.Hour)
+	budget(t, s.Replica, 101) // about the engines: nobody loses by it
+	must(t, s.leading().trimOnce(t.Context()))
+	o := RestoreOptions{Confirm: s.clusterID()}
+	_, err := s.Restore(t.Context(), bytes.NewReader(archive), o)
+	if !errors.Is(err, ErrNewerState) || !strings.Contains(err.Error(), "the journal does not reach back") {
+		t.Errorf("decisions that were trimmed: %v", err)
+	}
+	o.Force = true
+	if _, err := s.Restore(t.Context(), bytes.NewReader(archive), o); err != nil {
+		t.Errorf("forced: %v", err)
+	}
+}
+
+// TestNothingIsProposedDuringARestore: what arrives while the state is being replaced is not decided on the old one,
+// where it would be lost uncounted.
+func TestNothingIsProposedDuringARestore(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	old := s.leading()
+	s.restoring.Lock()
+	op := &fsmpb.Op{Kind: &fsmpb.Op_Acquire{Acquire: &fsmpb.Acquire{Pool: ledger.DefaultPool, Ticket: "a", ReservationTokens: 1}}}
+	c := &call{op: op, done: make(chan Result, 1)}
+	must(t, old.submit(t.Context(), c))
+	eventually(t, "the call is taken", func() bool { return len(old.calls) == 0 })
+	for range 10 { // each is an entry of its own, behind the call if that was proposed
+		must(t, s.raft.Barrier(0).Error())
+	}
+	if len(c.done) > 0 {
+		t.Error("the call was answered during the restore")
+	}
+	old.fail(ErrLeadershipLost) // as a restore does at its end
+	s.restoring.Unlock()
+	if r, err := old.await(t.Context(), c); err == nil {
+		t.Errorf("the call was decided: %+v", r)
+	}
+	eventually(t, "the next term", func() bool { now := s.leading(); return now != nil && now != old })
+	if leaseOf(s.Replica, "a") != nil {
+		t.Error("the call was decided during the restore")
 	}
 }

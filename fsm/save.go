@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"time"
 
 	"kvgate/store"
 )
@@ -13,21 +12,23 @@ import (
 // transactions of its own: entries are applied meanwhile. On a follower that lags the state is as old as the
 // node's; the header says which index it belongs to.
 func (r *Replica) Save(ctx context.Context, w io.Writer) (store.Header, error) {
-	versions := map[string]string{}
+	header := store.Header{WallTime: wallClock(), NodeVersions: map[string]string{}}
 	for _, n := range r.Status().Nodes {
+		header.Members = append(header.Members, store.Member{ID: n.ID, Address: n.Address, APIAddress: n.APIAddress, Voter: n.Voter})
 		if n.Version != "" {
-			versions[n.ID] = n.Version
+			header.NodeVersions[n.ID] = n.Version
 		}
 	}
-	return r.machine.save(&interruptible{ctx, w}, versions, wallClock())
+	return r.machine.save(&interruptible{ctx, w}, header)
 }
 
 // Save writes an archive of what is read, which turns the data directory of a stopped node into one.
 func (o *Offline) Save(ctx context.Context, w io.Writer) (store.Header, error) {
-	return o.machine.save(&interruptible{ctx, w}, o.Header.NodeVersions, o.Header.WallTime)
+	return o.machine.save(&interruptible{ctx, w}, o.Header)
 }
 
-func (m *Machine) save(w io.Writer, versions map[string]string, at time.Time) (store.Header, error) {
+// save takes the members, their versions and the wall time from about; the rest is what the image says.
+func (m *Machine) save(w io.Writer, about store.Header) (store.Header, error) {
 	image, err := m.state.Snapshot()
 	if err != nil {
 		return store.Header{}, err
@@ -37,7 +38,7 @@ func (m *Machine) save(w io.Writer, versions map[string]string, at time.Time) (s
 	if err != nil {
 		return header, err
 	}
-	header.NodeVersions, header.WallTime = versions, at.UTC()
+	header.NodeVersions, header.Members, header.WallTime = about.NodeVersions, about.Members, about.WallTime.UTC()
 	header.JournalFirst = m.trail.First()
 	out := &held{}
 	aw, err := store.NewArchiveWriter(out, header)

@@ -68,7 +68,7 @@ func (r *Replica) serveTerm(ctx context.Context, cancel context.CancelCauseFunc)
 	r.peers.writes.Store(r.peers.common())
 	now, _, _, _ := r.machine.due()
 	clock := &termClock{base: now, start: r.now(), now: r.now}
-	t := &term{proposer: newProposer(ctx, cancel, r.raft, clock, r.peers.writes.Load), replica: r}
+	t := &term{proposer: newProposer(ctx, cancel, r.raft, clock, r.peers.writes.Load, &r.restoring), replica: r}
 	t.holders = newWatch(t)
 	var g errgroup.Group
 	g.Go(func() error { t.run(); return nil })

@@ -42,9 +42,18 @@ type Header struct {
 	Term          uint64            `json:"term"`
 	LedgerTime    int64             `json:"ledgerTime"` // as the machine counts it, opaque here
 	WallTime      time.Time         `json:"wallTime"`
-	NodeVersions  map[string]string `json:"nodeVersions,omitempty"` // release by node id
+	NodeVersions  map[string]string `json:"nodeVersions,omitempty"` // release by node id, of the nodes that were reached
+	Members       []Member          `json:"members,omitempty"`      // of the cluster; files of releases before have none
 	JournalFirst  uint64            `json:"journalFirst,omitempty"` // index from which the journal is complete
 	Restored      *Restored         `json:"restored,omitempty"`     // only in what an operator's restore hands to raft
+}
+
+// Member is one node of the cluster that was saved.
+type Member struct {
+	ID         string `json:"id"`
+	Address    string `json:"address"` // of raft
+	APIAddress string `json:"apiAddress,omitempty"`
+	Voter      bool   `json:"voter"`
 }
 
 // Restored says where a state that an operator restored comes from.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kvgate/fsm"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
 )
 
@@ -72,6 +73,9 @@ func toleranceSentence(s *kvgatev1.GetStatusResponse) string {
 				reachable++
 			}
 		}
+	}
+	if s.State == fsm.StateOffline {
+		return "The members as they were saved; nothing of them runs here."
 	}
 	standing := fmt.Sprintf("%d of %d voters can be reached", reachable, voters)
 	switch n := s.FailureTolerance; {

@@ -162,7 +162,8 @@ func (c *client) leader(ctx context.Context) (*endpoint, error) {
 		return nil, err
 	}
 	here := c.endpoints[c.current]
-	if status.LeaderId == status.NodeId {
+	// A snapshot that is served names the leader of its time; it says itself that it takes no changes.
+	if status.LeaderId == status.NodeId || status.State == fsm.StateOffline {
 		return here, nil
 	}
 	for _, n := range status.Nodes {

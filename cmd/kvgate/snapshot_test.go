@@ -162,6 +162,7 @@ func TestSnapshotServe(t *testing.T) {
 	says(t, succeed(t, "status"), exitOK, "offline", "read-only: snapshot saved")
 	says(t, succeed(t, "queue"), exitOK, "t2")
 	says(t, kvgate(t, "release", "t1"), exitFailed, "read_only_snapshot")
+	says(t, kvgate(t, "snapshot", "restore", path, "--into-cluster", "--confirm", "any"), exitFailed, "read_only_snapshot")
 	for path, want := range map[string]string{"/": "<html", "/metrics": `agentic_kv_reserved_tokens{pool="default"} 60`} {
 		res, err := http.Get(url + path)
 		if err != nil {
@@ -226,7 +227,11 @@ func TestSnapshotThroughAFollower(t *testing.T) {
 			kvgate(t, "snapshot", "save", path).code == exitOK &&
 			strings.Contains(kvgate(t, "settings", "get", "max_wait", "--from", path).stdout, "41s")
 	})
-	says(t, succeed(t, "snapshot", "inspect", path), exitOK, "n1", "n2", "n3")
+	inspected := succeed(t, "snapshot", "inspect", path, "--section", "cluster").stdout
+	if strings.Count(inspected, " voter") != 2 || strings.Count(inspected, " leader") != 1 || strings.Count(inspected, "127.0.0.1:") < 3 {
+		t.Errorf("the members as they were saved:\n%s", inspected)
+	}
+	says(t, succeed(t, "node", "status", "--from", path), exitOK, "as they were saved", "n3")
 	succeed(t, "settings", "set", "max_wait=42s")
 	id := follower.replica.Status().ClusterID
 	says(t, succeed(t, "snapshot", "restore", path, "--into-cluster", "--confirm", id, "--force"), exitOK, "newer events")

@@ -76,6 +76,8 @@ func nodeRole(n *kvgatev1.Node, leader string) string {
 		return "leader"
 	case n.Voter:
 		return "voter"
+	case n.Address == "": // saved by a release that kept only ids and versions
+		return "unknown"
 	default:
 		return "non-voter"
 	}

@@ -24,7 +24,10 @@ func (p *Pool) leave(l *Life) {
 	if l.Waiting == nil || l.Granted != nil {
 		return
 	}
-	if at := slices.Index(p.queue, l); at >= 0 {
+	switch at := slices.Index(p.queue, l); {
+	case at == 0: // nearly always; what is behind need not move
+		p.queue[0], p.queue = nil, p.queue[1:]
+	case at > 0:
 		p.queue = slices.Delete(p.queue, at, at+1)
 	}
 	if at := slices.Index(p.watched, l); at >= 0 {
@@ -72,6 +75,10 @@ func (p *Pool) review(l *Life, e *Event) {
 	} else {
 		b.Reason = p.obstacle(l)
 	}
+	n := len(l.Blocks)
+	if b.Reason == "" || n > 0 && l.Blocks[n-1].Reason == b.Reason {
+		return
+	}
 	for _, w := range p.queue {
 		if w == l {
 			break
@@ -79,9 +86,7 @@ func (p *Pool) review(l *Life, e *Event) {
 		b.Ahead++
 		b.AheadTokens += w.Tokens
 	}
-	n := len(l.Blocks)
 	switch {
-	case b.Reason == "" || n > 0 && l.Blocks[n-1].Reason == b.Reason:
 	case n > 1 && l.Blocks[n-1].From == b.From:
 		l.Blocks[n-1] = b
 		if l.Blocks[n-2].Reason == b.Reason {
