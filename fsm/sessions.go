@@ -2,7 +2,9 @@ package fsm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"kvgate/fsm/fsmpb"
@@ -16,21 +18,45 @@ const engineTimeout = 5 * time.Second
 // engine first; when that fails, nothing is left. Errors: those of sessions.Table.Open and, of the engine,
 // of sessions.Client.OpenSession; ledger.ErrUnknownPool.
 func (r *Replica) OpenSession(ctx context.Context, o sessions.OpenRequest) (sessions.View, error) {
+	called := false
 	if o.Kind == sessions.Streaming {
-		if err := r.openOnEngine(ctx, o); err != nil {
+		var err error
+		if called, err = r.openOnEngine(ctx, o); err != nil {
 			return sessions.View{}, err
 		}
 	}
-	return decide[sessions.View](ctx, r, openOp(o))
+	v, err := decide[sessions.View](ctx, r, openOp(o))
+	if called && (errors.Is(err, sessions.ErrKind) || errors.Is(err, sessions.ErrClosing) || errors.Is(err, sessions.ErrUnknownEngine)) {
+		r.undoOpen(ctx, o)
+	}
+	return v, err
+}
+
+// undoOpen closes on its engine what was opened there and then refused, because somebody else opened or closed
+// the id meanwhile; once, as well as can be. What the id means to that engine otherwise is left alone.
+func (r *Replica) undoOpen(ctx context.Context, o sessions.OpenRequest) {
+	engine, leave := sessions.EngineURL(o.Engine), false
+	r.machine.look(func(c *core) {
+		v, known := c.table.Get(o.Pool, o.ID)
+		leave = known && v.State == sessions.Open && (v.Kind != sessions.Streaming || v.Engine == engine)
+	})
+	if leave {
+		return
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineTimeout)
+	defer cancel()
+	if err := r.opts.Engines.CloseSession(bounded, engine, o.ID); err != nil {
+		r.log.Warn("session was opened on an engine, then refused, and could not be closed there",
+			slog.String("engine", engine), slog.String("session", o.ID), slog.Any("error", err))
+	}
 }
 
 // openOnEngine makes the call to the engine, unless the session would be refused, is open there already, or
-// the pool tells engines nothing.
-func (r *Replica) openOnEngine(ctx context.Context, o sessions.OpenRequest) error {
+// the pool tells engines nothing. It says whether it made it.
+func (r *Replica) openOnEngine(ctx context.Context, o sessions.OpenRequest) (call bool, err error) {
 	if err := r.readable(ctx, false); err != nil {
-		return err
+		return false, err
 	}
-	var call bool
 	var refusal error
 	r.machine.look(func(c *core) {
 		if refusal = c.check(o.Pool, o.ID); refusal == nil {
@@ -39,18 +65,18 @@ func (r *Replica) openOnEngine(ctx context.Context, o sessions.OpenRequest) erro
 		}
 	})
 	if refusal != nil || !call {
-		return refusal
+		return false, refusal
 	}
 	if r.opts.Engines == nil {
-		return fmt.Errorf("%w: node %s makes no calls to engines", sessions.ErrUnreachable, r.opts.NodeID)
+		return false, fmt.Errorf("%w: node %s makes no calls to engines", sessions.ErrUnreachable, r.opts.NodeID)
 	}
 	bounded, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
 	engine := sessions.EngineURL(o.Engine)
 	if err := r.opts.Engines.OpenSession(bounded, engine, o.ID, o.Idle()); err != nil {
-		return fmt.Errorf("open session %q on engine %s: %w", o.ID, engine, err)
+		return false, fmt.Errorf("open session %q on engine %s: %w", o.ID, engine, err)
 	}
-	return nil
+	return true, nil
 }
 
 // TouchSession starts the idle clock of an open session anew.

@@ -57,6 +57,33 @@ func TestStreamingSessionsAreOpenedOnTheirEngine(t *testing.T) {
 	}
 }
 
+// TestAStreamingOpenThatLosesARaceIsUndone: of two that open one id on two engines at once, the engine of the
+// second one is told to close it again.
+func TestAStreamingOpenThatLosesARaceIsUndone(t *testing.T) {
+	f := &fleet{}
+	s := startSingle(t, withFleet(f))
+	engines(t, s.Replica, "http://a:1", "http://b:1")
+	open := func(engine string) error {
+		_, err := s.OpenSession(t.Context(), sessions.OpenRequest{Pool: ledger.DefaultPool, ID: "s", Kind: sessions.Streaming, Engine: engine})
+		return err
+	}
+	f.answers(func(_ context.Context, call string) error {
+		if strings.HasPrefix(call, "http://b:1 open") {
+			must(t, open("http://a:1"))
+		}
+		return nil
+	})
+	if err := open("http://b:1"); !errors.Is(err, sessions.ErrKind) {
+		t.Fatalf("the second open answers %v", err)
+	}
+	if got := f.heard("close"); !slices.Equal(got, []string{"http://b:1 close s"}) {
+		t.Errorf("closed %v", got)
+	}
+	if v := sessionOf(s.Replica, "s"); v.State != sessions.Open || v.Engine != "http://a:1" {
+		t.Errorf("session %+v", v)
+	}
+}
+
 // TestPinsAskTheEngines that are named, or all, and say which hold the prefix.
 func TestPinsAskTheEngines(t *testing.T) {
 	f := &fleet{}

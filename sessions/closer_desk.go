@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// desk is what the closer has in hand: jobs by session, lanes by engine.
+// desk is what the closer has in hand: jobs by session, lanes by engine and kind of call.
 type desk struct {
 	opt    Options
 	jobs   map[uint64]*job
 	byName map[jobName]*job
-	lanes  map[string]*lane
+	lanes  map[laneName]*lane
 	// order is that of the lanes; turn is the one that is asked first, so that all get their turn.
 	order  []*lane
 	turn   int
@@ -21,6 +21,10 @@ type desk struct {
 }
 
 type jobName struct{ pool, session string }
+
+// laneName names a lane. Aborts have one of their own: an engine that refuses those, for want of the admin key
+// say, or is slow to answer them, takes closes all the same.
+type laneName struct{ engine, path string }
 
 // job is the work of one session.
 type job struct {
@@ -63,7 +67,7 @@ const (
 )
 
 func newDesk(opt Options) *desk {
-	return &desk{opt: opt, jobs: map[uint64]*job{}, byName: map[jobName]*job{}, lanes: map[string]*lane{}}
+	return &desk{opt: opt, jobs: map[uint64]*job{}, byName: map[jobName]*job{}, lanes: map[laneName]*lane{}}
 }
 
 // have reports whether the work of a session is known as it is.
@@ -134,11 +138,12 @@ func (d *desk) add(j *job, engine string, a AbortTask, now time.Time) {
 	} else if old != nil {
 		j.void(name, old)
 	}
-	l := d.lane(engine)
-	t := &task{job: j, lane: l, path: pathClose, abort: a, since: now, retry: retry{opt: &d.opt}}
+	path := pathClose
 	if a.Ticket != "" {
-		t.path = pathAbort
+		path = pathAbort
 	}
+	l := d.lane(engine, path)
+	t := &task{job: j, lane: l, path: path, abort: a, since: now, retry: retry{opt: &d.opt}}
 	j.tasks[name] = t
 	l.push(t)
 }
@@ -154,11 +159,17 @@ func (j *job) void(name taskName, t *task) {
 	}
 }
 
-func (d *desk) lane(engine string) *lane {
-	l := d.lanes[engine]
+func (d *desk) lane(engine, path string) *lane {
+	name := laneName{engine, path}
+	l := d.lanes[name]
 	if l == nil {
 		l = newLane(engine, &d.opt)
-		d.lanes[engine] = l
+		for _, other := range []string{pathClose, pathAbort} {
+			if o := d.lanes[laneName{engine, other}]; o != nil {
+				l.engine = o.engine
+			}
+		}
+		d.lanes[name] = l
 		d.order = append(d.order, l)
 	}
 	return l
@@ -188,6 +199,7 @@ func (d *desk) next(now time.Time) []*task {
 		t.state = taskFlying
 		t.attempts++
 		l.flying++
+		l.engine.flying++
 		d.flying++
 		ready = append(ready, t)
 	}
@@ -197,6 +209,7 @@ func (d *desk) next(now time.Time) []*task {
 // end takes in how a call ended. It reports whether that changed whether the engine is thought to answer.
 func (d *desk) end(t *task, err error, now time.Time) (changed bool) {
 	d.flying--
+	t.lane.engine.flying--
 	if t.job.tasks[taskName{t.lane.url, t.abort.Ticket}] != t {
 		// Called off, maybe cut short: that says nothing about the engine.
 		t.state = taskVoid

@@ -7,13 +7,14 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// lane is the queue of one engine. An engine that fails is left alone for a while, then probed with one
-// call, so that a dead one costs the others nothing.
+// lane is the queue of one engine's calls of one kind. An engine that fails them is left alone for a while, then
+// probed with one call, so that a dead one costs the others nothing.
 type lane struct {
-	url string
-	opt *Options
-	// aborts go before closes: an abort is only of use at once.
-	aborts, closes fifo
+	url   string
+	opt   *Options
+	queue fifo
+	// engine is shared by the lanes of one engine.
+	engine *engineLoad
 	// late are tasks that the engine refused; each has its own pause.
 	late   []*task
 	flying int
@@ -27,33 +28,30 @@ type lane struct {
 
 const firstWindow = 2
 
+// engineLoad counts the calls in flight to one engine.
+type engineLoad struct{ flying int }
+
 func newLane(url string, opt *Options) *lane {
-	return &lane{url: url, opt: opt, window: min(firstWindow, opt.PerEngine), retry: retry{opt: opt}}
+	return &lane{url: url, opt: opt, engine: &engineLoad{}, window: min(firstWindow, opt.PerEngine), retry: retry{opt: opt}}
 }
 
 func (l *lane) push(t *task) {
-	switch {
-	case t.retry.set():
+	if t.retry.set() {
 		l.late = append(l.late, t)
-	case t.path == pathAbort:
-		l.aborts.push(t)
-	default:
-		l.closes.push(t)
+		return
 	}
+	l.queue.push(t)
 }
 
 // pop takes the task that may start now, nil when there is none.
 func (l *lane) pop(now time.Time) *task {
-	if l.flying >= l.window || now.Before(l.retry.at) {
+	if l.flying >= l.window || l.engine.flying >= l.opt.PerEngine || now.Before(l.retry.at) {
 		return nil
-	}
-	if t := l.aborts.pop(); t != nil {
-		return t
 	}
 	if t := l.popLate(now); t != nil {
 		return t
 	}
-	return l.closes.pop()
+	return l.queue.pop()
 }
 
 func (l *lane) popLate(now time.Time) *task {
@@ -73,7 +71,7 @@ func (l *lane) popLate(now time.Time) *task {
 	return found
 }
 
-func (l *lane) queued() int { return len(l.late) + l.aborts.len() + l.closes.len() }
+func (l *lane) queued() int { return len(l.late) + l.queue.len() }
 
 // end takes in how a call ended and reports whether that changed whether the engine is thought to answer.
 func (l *lane) end(err error, now time.Time) (changed bool) {

@@ -258,6 +258,42 @@ func TestParallelismIsBounded(t *testing.T) {
 	}
 }
 
+// TestAbortsThatFailDoNotHoldUpCloses: an engine that wants another key for aborts, or hangs on them, hears of
+// the closes of other sessions meanwhile.
+func TestAbortsThatFailDoNotHoldUpCloses(t *testing.T) {
+	for name, answer := range map[string]func(context.Context) error{
+		"refused key": func(context.Context) error { return ErrUnauthorized },
+		"hangs":       func(ctx context.Context) error { <-ctx.Done(); return ErrUnreachable },
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := make(chan struct{})
+			var once sync.Once
+			f := &fakeEngines{answer: func(ctx context.Context, _, path, _ string) error {
+				if path == pathAbort {
+					once.Do(func() { close(asked) })
+					return answer(ctx)
+				}
+				return nil
+			}}
+			n := newNode("e1")
+			opt := fastOptions()
+			opt.CallTimeout = time.Hour
+			runCloser(t, n, f, opt)
+			patient := rules
+			patient.AbortTimeout = time.Hour
+			n.do(func(tab *Table) {
+				for i := range 20 {
+					tab.Started("p", "stuck", "", Flight{Ticket: ticketName(i)})
+				}
+				must(tab.Close(CloseRequest{Pool: "p", ID: "stuck", Mode: Abort}, patient))(t)
+			})
+			<-asked
+			n.closeSessions("a", "b", "c", "d")
+			n.until(t, "the others", func(tab *Table) bool { c, _ := tab.Counts("p"); return c.Closed == 4 })
+		})
+	}
+}
+
 func TestAbortsAreSentOncePerEngineAndGuarded(t *testing.T) {
 	f := &fakeEngines{}
 	n := newNode("e1", "e2")

@@ -80,6 +80,8 @@ func writeOwed(w io.Writer, owed []*kvgatev1.OwedClose) error {
 		switch {
 		case o.Failed:
 			next = "given up"
+		case o.EngineUrl == "":
+			next = "once found"
 		case o.NextTry != nil:
 			next = "in " + span(o.NextTry)
 		}
