@@ -22,7 +22,7 @@ func number[N ~int32 | ~int64 | ~uint64](n N) string { return words.Number(n) }
 func percent(share float64) string { return words.Percent(share) }
 
 // decimal writes a number as short as it can be said exactly, never with an exponent.
-func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+func decimal(f float64) string { return words.Decimal(f) }
 
 // quantity writes a number for people, with separators when it is whole.
 func quantity(f float64) string {
@@ -66,19 +66,7 @@ func parseDuration(s string) (time.Duration, error) {
 }
 
 // word writes an enum value as people say it: REASON_CAPACITY_AVAILABLE is "capacity_available".
-func word(e protoreflect.Enum) string {
-	value := e.Descriptor().Values().ByNumber(e.Number())
-	if value == nil {
-		return strconv.Itoa(int(e.Number()))
-	}
-	return enumWord(value)
-}
-
-func enumWord(value protoreflect.EnumValueDescriptor) string {
-	enum := value.Parent().(protoreflect.EnumDescriptor)
-	prefix := strings.TrimSuffix(string(enum.Values().ByNumber(0).Name()), "UNSPECIFIED")
-	return strings.ToLower(strings.TrimPrefix(string(value.Name()), prefix))
-}
+func word(e protoreflect.Enum) string { return words.Enum(e.Descriptor(), e.Number()) }
 
 // clean makes characters visible that a terminal would act on.
 func clean(s string) string {

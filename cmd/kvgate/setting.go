@@ -9,6 +9,7 @@ import (
 
 	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/words"
 )
 
 // setting is one field of the API's Settings. Names, kinds and enum words come from the proto, so a
@@ -43,33 +44,7 @@ func plainName(name string) string {
 
 // text returns the value in words; "none" when there is none.
 func (s setting) text(settings *kvgatev1.Settings) string {
-	m := settings.ProtoReflect()
-	if !m.Has(s.field) {
-		return "none"
-	}
-	value := m.Get(s.field)
-	switch {
-	case s.field.IsList():
-		list := value.List()
-		words := make([]string, list.Len())
-		for i := range words {
-			words[i] = list.Get(i).String()
-		}
-		return strings.Join(words, ",")
-	case s.field.Kind() == protoreflect.MessageKind:
-		return humanDuration(value.Message().Interface().(*durationpb.Duration).AsDuration())
-	case s.field.Kind() == protoreflect.EnumKind:
-		if known := s.field.Enum().Values().ByNumber(value.Enum()); known != nil {
-			return enumWord(known)
-		}
-		return strconv.Itoa(int(value.Enum()))
-	case s.field.Kind() == protoreflect.Int64Kind:
-		return number(value.Int())
-	case s.field.Kind() == protoreflect.DoubleKind:
-		return decimal(value.Float())
-	default:
-		return orElse(value.String(), "none")
-	}
+	return words.Field(settings.ProtoReflect(), s.field)
 }
 
 // set reads a value into settings. Ranges are the server's to check.
@@ -100,7 +75,7 @@ func (s setting) parse(text string) (value protoreflect.Value, allowed string) {
 		f, err := strconv.ParseFloat(text, 64)
 		return protoreflect.ValueOfFloat64(f), unless(err, "a number")
 	case protoreflect.Int64Kind:
-		n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
+		n, err := strconv.ParseInt(strings.NewReplacer("_", "", ",", "").Replace(text), 10, 64)
 		return protoreflect.ValueOfInt64(n), unless(err, "a whole number")
 	case protoreflect.MessageKind:
 		d, err := parseDuration(text)
@@ -121,15 +96,15 @@ func unless(err error, allowed string) string {
 
 func (s setting) parseEnum(text string) (protoreflect.Value, string) {
 	values := s.field.Enum().Values()
-	var words []string
+	var allowed []string
 	for i := 1; i < values.Len(); i++ {
 		known := values.Get(i)
-		if strings.EqualFold(text, enumWord(known)) || strings.EqualFold(text, string(known.Name())) {
+		if strings.EqualFold(text, words.Enum(s.field.Enum(), known.Number())) || strings.EqualFold(text, string(known.Name())) {
 			return protoreflect.ValueOfEnum(known.Number()), ""
 		}
-		words = append(words, enumWord(known))
+		allowed = append(allowed, words.Enum(s.field.Enum(), known.Number()))
 	}
-	return protoreflect.Value{}, oneOf(words)
+	return protoreflect.Value{}, oneOf(allowed)
 }
 
 // defaultSettings returns the settings of a new pool in the API's terms.

@@ -84,8 +84,8 @@ pressureThreshold  0.92               default
 expectedDecodeCap  none               default
 maxWait            45s                changed; default 30s
 scope              train              default
-leaseTtl           10m00s             default
-maxTtl             1h00m              default
+leaseTtl           10m                default
+maxTtl             1h                 default
 holderTtl          15s                default
 detachGrace        10s                default
 staleness          6s                 default
@@ -100,10 +100,10 @@ modelId            none               default
 capacityRoles      auto               default
 joinTimeout        30s                default
 abortTimeout       5s                 default
-closeDeadline      1m00s              default
+closeDeadline      1m                 default
 closeScope         broadcast          default
 journalMaxEvents   1,000,000          default
-journalMaxAge      7d00h              default
+journalMaxAge      7d                 default
 quarantine         false              default
 `})
 	at(t, settingsFake(), "settings", "get", "max-wait", "scope").expect(t, result{stdout: `
