@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,7 +48,7 @@ func newExplainCommand(m *Main) *cobra.Command {
 		if f.ticket, err = idArgument(args, "ticket", f.ticket); err != nil {
 			return err
 		}
-		w, err := parseWindow(m, f.since, f.until)
+		w, err := c.window(f.since, f.until)
 		if err != nil {
 			return err
 		}
@@ -61,40 +64,40 @@ type explained struct {
 }
 
 func explain(ctx context.Context, c *client, f *explainFlags, w timeWindow) error {
-	book, err := c.readBook(ctx)
+	told, err := c.settingsTold(ctx)
 	if err != nil {
 		return err
 	}
-	r := &story.Reader{
-		Watch:    func(_, ticket string) bool { return ticket == f.ticket },
-		Settings: story.SettingsBefore(book.events, book.settings),
+	var lives []*story.Life
+	keep := func(l *story.Life) {
+		if l.Ticket == f.ticket {
+			lives = append(lives, l)
+		}
 	}
-	for _, e := range book.events {
-		r.Read(e)
+	r := &story.Reader{Watch: func(_, ticket string) bool { return ticket == f.ticket }, Settings: told, Done: keep}
+	kept, err := c.eachEvent(ctx, &kvgatev1.ReadJournalRequest{}, r.Read)
+	if err != nil {
+		return err
 	}
-	stories := f.choose(r, w)
+	r.Open(keep)
+	stories := f.choose(lives, r.Now, w)
 	if len(stories) == 0 {
-		c.noteKept(book.kept)
+		c.noteKept(kept)
 		return fmt.Errorf("not_found: the journal tells of no ticket %q that fits the filters", f.ticket)
 	}
 	if err := c.print(func(out io.Writer) error { return writeStoriesJSON(out, stories) },
 		func(out io.Writer) error { return writeStories(out, stories, c.m.Location) }); err != nil {
 		return err
 	}
-	c.noteKept(book.kept)
+	c.noteKept(kept)
 	return nil
 }
 
-// choose returns the stories of the ticket that fit the filters.
-func (f *explainFlags) choose(r *story.Reader, w timeWindow) []explained {
-	var all []*story.Life
-	for _, pool := range r.Pools() {
-		for _, l := range r.Pool(pool).Lives {
-			if l.Ticket == f.ticket {
-				all = append(all, l)
-			}
-		}
-	}
+// choose returns the stories that fit the filters, of all lives of the ticket.
+func (f *explainFlags) choose(all []*story.Life, now int64, w timeWindow) []explained {
+	slices.SortStableFunc(all, func(a, b *story.Life) int {
+		return cmp.Or(strings.Compare(a.Pool, b.Pool), cmp.Compare(a.First.Index, b.First.Index), cmp.Compare(a.First.N, b.First.N))
+	})
 	var out []explained
 	for i, l := range all {
 		switch {
@@ -102,7 +105,7 @@ func (f *explainFlags) choose(r *story.Reader, w timeWindow) []explained {
 		case f.nth > 0 && int(f.nth) != i+1:
 		case !w.until.isZero() && !less(l.First, w.until), l.Ended != nil && w.before(l.Ended):
 		default:
-			out = append(out, explained{story.Tell(l, r.Now), i + 1, len(all)})
+			out = append(out, explained{story.Tell(l, now), i + 1, len(all)})
 		}
 	}
 	return out
@@ -148,33 +151,61 @@ const bookPage = 10_000
 
 // readBook reads everything that the journal has kept.
 func (c *client) readBook(ctx context.Context) (*book, error) {
-	b := &book{settings: map[string]*kvgatev1.Settings{}}
-	req := &kvgatev1.ReadJournalRequest{PageSize: bookPage}
+	b := &book{}
+	var err error
+	b.kept, err = c.eachEvent(ctx, &kvgatev1.ReadJournalRequest{}, func(e *kvgatev1.JournalEvent) { b.events = append(b.events, e) })
+	if err == nil {
+		b.settings, err = c.settingsNow(ctx)
+	}
+	return b, err
+}
+
+// eachEvent calls fn with every event that matches, in order, and returns the first page without its events.
+func (c *client) eachEvent(ctx context.Context, req *kvgatev1.ReadJournalRequest, fn func(*kvgatev1.JournalEvent)) (kept *kvgatev1.ReadJournalResponse, err error) {
+	req.PageSize = bookPage
 	for {
 		page, err := call(ctx, c, (*endpoint).ReadJournal, req)
 		if err != nil {
 			return nil, err
 		}
-		if b.kept == nil {
-			b.kept = page
+		for _, e := range page.Events {
+			fn(e)
 		}
-		b.events = append(b.events, page.Events...)
+		if kept == nil {
+			kept = &kvgatev1.ReadJournalResponse{FirstKeptIndex: page.FirstKeptIndex, FirstKeptTime: page.FirstKeptTime, LastIndex: page.LastIndex}
+		}
 		if req.PageToken = page.NextPageToken; req.PageToken == "" {
-			break
+			return kept, nil
 		}
 	}
+}
+
+// settingsNow returns the settings of every pool.
+func (c *client) settingsNow(ctx context.Context) (map[string]*kvgatev1.Settings, error) {
 	pools, err := call(ctx, c, (*endpoint).ListPools, &kvgatev1.ListPoolsRequest{})
 	if err != nil {
 		return nil, err
 	}
+	now := map[string]*kvgatev1.Settings{}
 	for _, pool := range pools.Pools {
 		got, err := call(ctx, c, (*endpoint).GetSettings, &kvgatev1.GetSettingsRequest{Pool: pool})
 		if err != nil {
 			return nil, err
 		}
-		b.settings[pool] = got.Settings
+		now[pool] = got.Settings
 	}
-	return b, nil
+	return now, nil
+}
+
+// settingsTold returns the settings that the pools had before the first event.
+func (c *client) settingsTold(ctx context.Context) (map[string]*kvgatev1.Settings, error) {
+	now, err := c.settingsNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var changes []*kvgatev1.JournalEvent
+	_, err = c.eachEvent(ctx, &kvgatev1.ReadJournalRequest{Kinds: []string{"settings"}}, func(e *kvgatev1.JournalEvent) { changes = append(changes, e) })
+	return story.SettingsBefore(changes, now), err
 }
 
 // keptSince words from where on the journal is kept.

@@ -30,6 +30,7 @@ type follower struct {
 	req    *kvgatev1.WatchEventsRequest
 	left   int64
 	heads  bool
+	rows   eventTable
 	// told: the stream has said something since it was opened.
 	told bool
 }
@@ -48,6 +49,7 @@ func follow(ctx context.Context, c *client, f *journalFlags, w timeWindow) error
 		FromIndex: r.FromIndex, FromStart: !w.since.isZero(), Pool: r.Pool, TicketId: r.TicketId, SessionId: r.SessionId,
 		HolderId: r.HolderId, GroupId: r.GroupId, Kinds: r.Kinds,
 	}}
+	followed.rows.out = csv.NewWriter(c.m.stdout)
 	if f.limited {
 		followed.left = f.limit
 	}
@@ -145,14 +147,7 @@ func (w *follower) print(e *kvgatev1.JournalEvent) error {
 	case outputJSONL:
 		return writeEventLines(out, []*kvgatev1.JournalEvent{e})
 	case outputCSV:
-		rows := csv.NewWriter(out)
-		if !w.heads {
-			w.heads = true
-			_ = rows.Write(journalColumns) // the error stays with the writer
-		}
-		_ = rows.Write(eventRow(e))
-		rows.Flush()
-		return rows.Error()
+		return w.rows.write([]*kvgatev1.JournalEvent{e})
 	}
 	if !w.heads {
 		w.heads = true

@@ -24,7 +24,9 @@ const journalLimit = 1000
 const journalHelp = `Shows what happened, in order, from the journal of a running cluster, or of a snapshot file or a stopped node's
 directory with --from. --since and --until take times such as 2006-01-02T15:04:05Z, "2006-01-02 15:04", 03:12, "yesterday 03:12",
 -10m, "10m ago", a Unix time, or ledger:1h30m for ledger time. Without --pool it shows all pools. The table leaves out samples of
-the engines' usage unless --kind asks for them. Wall times are for people; the order is that of the log.`
+the engines' usage unless --kind asks for them. Wall times are for people; the order is that of the log. With --from, times without
+a date count back from when the file was saved. In CSV a text that begins with =, +, - or @ has a ' before it, so that no
+spreadsheet takes it for a formula; JSONL has it as it is.`
 
 const journalExample = `  kvgate journal --since -10m
   kvgate journal --ticket req-17:0
@@ -64,7 +66,7 @@ func newJournalCommand(m *Main) *cobra.Command {
 	cmd.AddCommand(newExplainCommand(m))
 	return clientCommandWith(m, cmd, outputs, func(ctx context.Context, c *client, _ []string) error {
 		f.limited = cmd.Flags().Changed("limit")
-		window, err := f.resolve(m, c.pool)
+		window, err := f.resolve(c)
 		if err != nil {
 			return err
 		}
@@ -84,9 +86,23 @@ func windowFlags(fs *pflag.FlagSet, since, until *string) {
 // timeWindow is from since until before until; a zero end is open.
 type timeWindow struct{ since, until moment }
 
-// parseWindow reads --since and --until.
-func parseWindow(m *Main, since, until string) (w timeWindow, err error) {
-	now := m.Now().In(m.Location)
+// window reads --since and --until. With --from, "03:12" and "-15m" count back from when the file was saved, not from
+// today: that is where its events are.
+func (c *client) window(since, until string) (timeWindow, error) {
+	now := c.m.Now().In(c.m.Location)
+	w, err := parseWindow(now, since, until)
+	if c.offline == nil || c.offline.Header.WallTime.IsZero() {
+		return w, err
+	}
+	then := c.offline.Header.WallTime.In(c.m.Location)
+	recorded, err := parseWindow(then, since, until)
+	if err == nil && (!recorded.since.equal(w.since) || !recorded.until.equal(w.until)) {
+		c.note("times count back from %s, when the file was saved", then.Format(wallLayout))
+	}
+	return recorded, err
+}
+
+func parseWindow(now time.Time, since, until string) (w timeWindow, err error) {
 	if w.since, err = timeFlag("since", since, now); err != nil {
 		return w, err
 	}
@@ -118,9 +134,9 @@ func less(e *kvgatev1.JournalEvent, p moment) bool {
 }
 
 // resolve turns the times people wrote into the request's.
-func (f *journalFlags) resolve(m *Main, pool string) (timeWindow, error) {
-	w, err := parseWindow(m, f.since, f.until)
-	f.req.Pool, f.req.Since, f.req.Until = pool, timestamp(w.since.wall), timestamp(w.until.wall)
+func (f *journalFlags) resolve(c *client) (timeWindow, error) {
+	w, err := c.window(f.since, f.until)
+	f.req.Pool, f.req.Since, f.req.Until = c.pool, timestamp(w.since.wall), timestamp(w.until.wall)
 	if w.since.inLedger {
 		f.req.SinceLedgerTime = &w.since.ledger
 	}
@@ -140,7 +156,8 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 func journal(ctx context.Context, c *client, f *journalFlags) error {
 	answer := &kvgatev1.ReadJournalResponse{}
 	samples := 0
-	events, next, err := pages(f.limit, func(size int32, token string) ([]*kvgatev1.JournalEvent, string, error) {
+	write := f.writer(c, answer)
+	next, err := eachPage(f.limit, func(size int32, token string) ([]*kvgatev1.JournalEvent, string, error) {
 		f.req.PageSize, f.req.PageToken = size, token
 		page, err := call(ctx, c, (*endpoint).ReadJournal, &f.req)
 		if err != nil {
@@ -153,12 +170,12 @@ func journal(ctx context.Context, c *client, f *journalFlags) error {
 		shown, hidden := f.shown(c, page.Events)
 		samples += hidden
 		return shown, page.NextPageToken, nil
-	})
-	if err != nil {
-		return err
+	}, write)
+	answer.NextPageToken = next
+	if err == nil {
+		err = writeJournal(c, answer)
 	}
-	answer.Events, answer.NextPageToken = events, next
-	if err := writeJournal(c, answer); err != nil {
+	if err != nil {
 		return err
 	}
 	c.noteKept(answer)
@@ -195,17 +212,31 @@ func (c *client) noteKept(answer *kvgatev1.ReadJournalResponse) {
 
 const wallLayout = "2006-01-02 15:04:05.000"
 
+// writer returns what takes the pages: lines are written as they come, a table or an object once it is whole.
+func (f *journalFlags) writer(c *client, answer *kvgatev1.ReadJournalResponse) func([]*kvgatev1.JournalEvent) error {
+	switch c.output {
+	case outputJSONL:
+		return func(page []*kvgatev1.JournalEvent) error { return writeEventLines(c.m.stdout, page) }
+	case outputCSV:
+		rows := &eventTable{out: csv.NewWriter(c.m.stdout)}
+		return rows.write
+	default:
+		return func(page []*kvgatev1.JournalEvent) error {
+			answer.Events = append(answer.Events, page...)
+			return nil
+		}
+	}
+}
+
+// writeJournal writes what was kept until it is whole.
 func writeJournal(c *client, answer *kvgatev1.ReadJournalResponse) error {
 	switch c.output {
 	case outputJSON:
 		return writeJSON(c.m.stdout, answer)
-	case outputJSONL:
-		return writeEventLines(c.m.stdout, answer.Events)
-	case outputCSV:
-		return writeEventCSV(c.m.stdout, answer.Events)
-	default:
+	case outputTable:
 		return writeEvents(c.m.stdout, answer.Events, c.m.Location)
 	}
+	return nil
 }
 
 func writeEvents(w io.Writer, events []*kvgatev1.JournalEvent, zone *time.Location) error {
@@ -300,19 +331,30 @@ var journalColumns = []string{
 	"engines", "pin_id", "in_flight",
 }
 
-// writeEventCSV writes a header and one row an event, durations in seconds and wall times in UTC.
-func writeEventCSV(w io.Writer, events []*kvgatev1.JournalEvent) error {
-	out := csv.NewWriter(w)
-	if err := out.Write(journalColumns); err != nil {
-		return err
+// eventTable writes CSV: a header and one row an event, durations in seconds and wall times in UTC.
+type eventTable struct {
+	out   *csv.Writer
+	heads bool
+}
+
+func (t *eventTable) write(events []*kvgatev1.JournalEvent) error {
+	if !t.heads {
+		t.heads = true
+		_ = t.out.Write(journalColumns) // the error stays with the writer
 	}
 	for _, e := range events {
-		if err := out.Write(eventRow(e)); err != nil {
-			return err
-		}
+		_ = t.out.Write(eventRow(e))
 	}
-	out.Flush()
-	return out.Error()
+	t.out.Flush()
+	return t.out.Error()
+}
+
+// inCell keeps a spreadsheet from taking a text that somebody else wrote for a formula.
+func inCell(s string) string {
+	if s != "" && strings.ContainsRune("=+-@", rune(s[0])) {
+		return "'" + s
+	}
+	return s
 }
 
 func eventRow(e *kvgatev1.JournalEvent) []string {
@@ -322,13 +364,13 @@ func eventRow(e *kvgatev1.JournalEvent) []string {
 	}
 	whole := func(n int64) string { return strconv.FormatInt(n, 10) }
 	return []string{
-		strconv.FormatUint(e.Index, 10), whole(int64(e.N)), wall, whole(e.LedgerTime), e.Pool, e.Kind, e.TicketId,
-		e.SessionId, e.HolderId, e.GroupId, whole(e.Tokens), e.LeaseId, strconv.FormatUint(e.Grant, 10),
-		whole(e.Epoch), e.Reason, decimal(e.Wait.AsDuration().Seconds()), whole(e.ReservedAfter), whole(e.CeilingAfter),
-		whole(e.WaitingAfter), whole(int64(e.Priority)), e.Detail,
+		strconv.FormatUint(e.Index, 10), whole(int64(e.N)), wall, whole(e.LedgerTime), inCell(e.Pool), e.Kind, inCell(e.TicketId),
+		inCell(e.SessionId), inCell(e.HolderId), inCell(e.GroupId), whole(e.Tokens), e.LeaseId, strconv.FormatUint(e.Grant, 10),
+		whole(e.Epoch), inCell(e.Reason), decimal(e.Wait.AsDuration().Seconds()), whole(e.ReservedAfter), whole(e.CeilingAfter),
+		whole(e.WaitingAfter), whole(int64(e.Priority)), inCell(e.Detail),
 		whole(e.GetArrival().GetPromptTokens()), whole(e.GetArrival().GetMaxNewTokens()), whole(e.GetArrival().GetReservationTokens()),
 		whole(e.GetMeasured().GetCapacityTokens()), whole(e.GetMeasured().GetUsedTokens()), whole(e.GetMeasured().GetEvictableTokens()),
 		decimal(e.GetMeasured().GetPressure()), decimal(e.GetMeasured().GetEvictionRate()),
-		strings.Join(e.Engines, " "), e.PinId, whole(e.InFlight),
+		strings.Join(e.Engines, " "), inCell(e.PinId), whole(e.InFlight),
 	}
 }

@@ -46,10 +46,6 @@ func newReplayCommand(m *Main) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		w, err := parseWindow(m, since, until)
-		if err != nil {
-			return err
-		}
 		if len(args) == 1 {
 			if options.from, err = idArgument(args, "from", options.from); err != nil {
 				return err
@@ -64,6 +60,10 @@ func newReplayCommand(m *Main) *cobra.Command {
 				err = closing
 			}
 		}()
+		w, err := c.window(since, until)
+		if err != nil {
+			return err
+		}
 		return runReplay(ctx, c, w, change)
 	})
 	return cmd
@@ -103,7 +103,7 @@ func runReplay(ctx context.Context, c *client, w timeWindow, change func(*ledger
 		return err
 	}
 	pool := orElse(c.pool, ledger.DefaultPool)
-	events := slices.DeleteFunc(slices.Clone(book.events), func(e *kvgatev1.JournalEvent) bool { return !w.contains(e) })
+	events := slices.DeleteFunc(book.events, func(e *kvgatev1.JournalEvent) bool { return !w.contains(e) })
 	x, err := whatif.Run(whatif.Input{Events: events, Pool: pool, Settings: book.settings[pool], Change: change})
 	if err != nil {
 		return err

@@ -150,6 +150,10 @@ type moment struct {
 	inLedger bool
 }
 
+func (p moment) equal(o moment) bool {
+	return p.wall.Equal(o.wall) && p.ledger == o.ledger && p.inLedger == o.inLedger
+}
+
 func (p moment) isZero() bool { return !p.inLedger && p.wall.IsZero() }
 
 // timeFlag reads a time flag; "" is the zero moment.
