@@ -6,6 +6,13 @@ import "time"
 // the leader's answer sends the call once more, and the network may deliver a copy late.
 const recall = time.Minute
 
+// maxMarks bounds the Cancels that a pool remembers. Callers that cancel more tickets than that within
+// a lease TTL, none of which arrives, are a flood, and the oldest are forgotten.
+const maxMarks = 1_000_000
+
+// forgetMarks is how many are forgotten at once: finding the oldest costs a walk over what was removed.
+const forgetMarks = 1000
+
 // mark is a Cancel that is remembered, because its ticket has not arrived or in case it comes again.
 type mark struct {
 	MarkRow
@@ -38,7 +45,23 @@ func (l *Ledger) remember(p *pool, row MarkRow) *mark {
 	row.Pool, row.Seq = p.name, l.nextSeq()
 	m := l.addMark(p, row)
 	l.touchMark(m)
+	if p.markList.len() > maxMarks && row.Call != 0 { // nodes that number no calls have no bound
+		l.forgetOldest(p)
+	}
 	return m
+}
+
+func (l *Ledger) forgetOldest(p *pool) {
+	oldest := make([]*mark, 0, forgetMarks)
+	for m := range p.markList.after(0) {
+		if len(oldest) == forgetMarks {
+			break
+		}
+		oldest = append(oldest, m)
+	}
+	for _, m := range oldest {
+		l.dropMark(p, m)
+	}
 }
 
 // spend uses a mark up. The call that it lets go is remembered, so that it is let go again when it comes

@@ -51,11 +51,14 @@ func healthz(w http.ResponseWriter, _ *http.Request) {
 	writePlain(w, http.StatusOK, "ok\n")
 }
 
-// readyz answers 200 when there is a leader and the node has caught up, else 503 and why.
+// readyz answers 200 when there is a leader and the node has caught up, else 503 and why. A node whose disk
+// takes no writes stays ready, since it still answers and lets tickets go; it says so.
 func readyz(status func() fsm.Status) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		st := status()
 		switch {
+		case st.Ready && !st.Writable:
+			writePlain(w, http.StatusOK, fmt.Sprintf("ready, but %s\n", st.Health))
 		case st.Ready:
 			writePlain(w, http.StatusOK, "ready\n")
 		case st.LeaderID == "":

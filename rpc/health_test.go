@@ -36,7 +36,8 @@ func TestProbes(t *testing.T) {
 		code   int
 		text   string
 	}{
-		"ready":     {fsm.Status{Ready: true, LeaderID: "n1"}, 200, "ready"},
+		"ready":     {fsm.Status{Ready: true, LeaderID: "n1", Writable: true, Health: "ok"}, 200, "ready\n"},
+		"full disk": {fsm.Status{Ready: true, LeaderID: "n1", Health: "writes are refused: full"}, 200, "ready, but writes are refused: full\n"},
 		"no leader": {fsm.Status{}, 503, "no leader"},
 		"behind":    {fsm.Status{LeaderID: "n1", AppliedIndex: 3, CommitIndex: 9, Health: "ok"}, 503, "applied index 3 of 9"},
 	} {
