@@ -104,7 +104,7 @@ func applyOp(c *core, op *fsmpb.Op) (Result, error) {
 			return Result{ledger.Decision{}, err}, nil
 		}
 		if v, _ := l.Ticket(a.Pool, a.Ticket); k.Acquire.Joins && v.Waiter == nil && v.Lease == nil {
-			return Result{Value: ended(l, &a)}, nil
+			return Result{Value: c.ended(&a)}, nil
 		}
 		d, err := c.acquire(&a)
 		return Result{d, err}, nil
@@ -126,15 +126,25 @@ func applyOp(c *core, op *fsmpb.Op) (Result, error) {
 	return applyAdmin(c, op)
 }
 
-// ended answers who waited for a ticket that has ended without the answer being heard: its time was up, or
-// somebody cancelled or released it.
-func ended(l *ledger.Ledger, a *ledger.Acquire) ledger.Decision {
-	set, _ := l.Settings(a.Pool)
+// ended answers who waited for a ticket that has ended without the answer being heard. Why it ended is not
+// remembered: what a new ticket would meet explains it, or its time was up, or somebody cancelled or released it.
+func (c *core) ended(a *ledger.Acquire) ledger.Decision {
+	set, known := c.ledger.Settings(a.Pool)
+	budget, _ := c.ledger.Budget(a.Pool)
 	d := ledger.Decision{
 		Pool: a.Pool, Ticket: a.Ticket, Action: ledger.ActionBypass, Reason: ledger.Cancelled,
 		Tokens: set.Reservation(a.PromptTokens, a.MaxNewTokens, a.ReservationTokens),
 	}
-	if a.MaxWait == 0 {
+	switch {
+	case !known:
+		d.Reason = ledger.Degraded
+	case a.Session != "" && c.table.Gate(a.Pool, a.Session) != nil:
+		d.Reason = ledger.SessionClosing
+	case !set.Admission:
+		d.Reason = ledger.Disabled
+	case budget.Degraded:
+		d.Reason = ledger.Degraded
+	case a.MaxWait == 0:
 		d.Reason = ledger.Aged
 	}
 	return d

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kvgate/ledger"
+	"kvgate/sessions"
 )
 
 // laneLog is what a lane answered.
@@ -231,6 +232,52 @@ func TestLaneBeginsNothingAnew(t *testing.T) {
 		t.Errorf("answered %v", err)
 	}
 	if got := story(t, s.Replica, ledger.KindWaiting); len(got) > 0 {
+		t.Errorf("the journal tells of %v", got)
+	}
+}
+
+// TestLaneTellsWhyItEnded: who waited for a ticket that ended with the leader hears why no new one would
+// be admitted, if there is a reason, and no ticket is begun.
+func TestLaneTellsWhyItEnded(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	closed := ask("a", 10)
+	closed.Session = "s"
+	_, err := s.OpenSession(t.Context(), sessions.OpenRequest{Pool: ledger.DefaultPool, ID: "s", Kind: sessions.Radix})
+	must(t, err)
+	_, err = s.CloseSession(t.Context(), sessions.CloseRequest{Pool: ledger.DefaultPool, ID: "s"})
+	must(t, err)
+	late, elsewhere := ask("a", 10), ask("a", 10)
+	late.MaxWait, elsewhere.Pool = 0, "none"
+	set := func(p ledger.Patch) func() {
+		return func() {
+			_, err := s.UpdateSettings(t.Context(), ledger.DefaultPool, p)
+			must(t, err)
+		}
+	}
+	nothing := func() {}
+	for _, c := range []struct {
+		change func()
+		ask    ledger.Acquire
+		want   ledger.Reason
+	}{
+		{nothing, ask("a", 10), ledger.Cancelled},
+		{nothing, late, ledger.Aged},
+		{nothing, closed, ledger.SessionClosing},
+		{nothing, elsewhere, ledger.Degraded},
+		{set(ledger.Patch{Fields: []string{"admission"}}), ask("a", 10), ledger.Disabled},
+		{set(ledger.Patch{Fields: []string{"quarantine", "admission"}, Set: ledger.Settings{Quarantine: true, Admission: true}}), closed, ledger.SessionClosing},
+	} {
+		c.change()
+		op := acquireOp(c.ask)
+		op.GetAcquire().Joins = true
+		res, err := s.attempt(t.Context(), op)
+		d, _ := res.Value.(ledger.Decision)
+		if err != nil || res.Err != nil || d.Action != ledger.ActionBypass || d.Reason != c.want {
+			t.Errorf("answered %+v, %v, %v; want %v", d, res.Err, err, c.want)
+		}
+	}
+	if got := story(t, s.Replica, ledger.KindBypassed); len(got) > 0 {
 		t.Errorf("the journal tells of %v", got)
 	}
 }
