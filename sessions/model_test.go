@@ -248,6 +248,7 @@ func (m *model) advance(s *mSession) {
 			m.release = append(m.release, x.name)
 		}
 	}
+	s.turns += len(s.tickets)
 	s.tickets = nil
 	s.phase, s.until = Telling, m.now.Add(s.rules.CloseDeadline)
 	for e := range m.engines {

@@ -141,6 +141,8 @@ func (t *Table) step(s *session) {
 // tell releases what the session still holds and writes down which engines must hear of its end, before
 // any of them is told.
 func (t *Table) tell(s *session) {
+	// What is let go ran somewhere and left KV there, as a turn that was released does: see owes.
+	s.Turns += int64(s.flights)
 	if leases := t.letGo(s); len(leases) > 0 {
 		t.effects = append(t.effects, Effect{Pool: s.Pool, Session: s.ID, Release: leases})
 	}

@@ -167,6 +167,23 @@ func TestLifecycleOffLeavesWhatIsInFlightToTheLedger(t *testing.T) {
 	equal(t, "later release", w.Ended("p", "a", Turn{}), false)
 }
 
+// TestAttemptsThatNobodyReleasedRanSomewhere: in scope served, a session whose only attempts were aborted is owed
+// by every engine, because nobody said which of them ran it; one that had none is owed by none.
+func TestAttemptsThatNobodyReleasedRanSomewhere(t *testing.T) {
+	served := rules
+	served.ServedOnly = true
+	for attempts, want := range [][]string{nil, {e1 + " owed", e2 + " owed"}} {
+		w := newWorld(t)
+		must(w.Open(OpenRequest{Pool: "p", ID: "s"}))(t)
+		for range attempts {
+			w.Started("p", "s", "", Flight{Ticket: "a"})
+		}
+		must(w.Close(CloseRequest{Pool: "p", ID: "s", Mode: Abort}, served))(t)
+		w.at(5)
+		equal(t, "owed", owedEngines(w.get("s")), want)
+	}
+}
+
 func TestPrefixGuard(t *testing.T) {
 	w := newWorld(t)
 	fly := func(session, ticket string) { w.Started("p", session, "", Flight{Ticket: ticket}) }
