@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/pflag"
@@ -126,6 +127,9 @@ func errorLine(err error) string {
 	var child *exitError
 	if errors.As(err, &child) && child.cause == nil {
 		return ""
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return "" // whoever read the output has seen enough
 	}
 	var answer *connect.Error
 	if errors.As(err, &answer) && !errors.Is(err, errInterrupted) {

@@ -91,10 +91,10 @@ type timeWindow struct{ since, until moment }
 func (c *client) window(since, until string) (timeWindow, error) {
 	now := c.m.Now().In(c.m.Location)
 	w, err := parseWindow(now, since, until)
-	if c.offline == nil || c.offline.Header.WallTime.IsZero() {
+	then := c.now().In(c.m.Location)
+	if c.offline == nil || then.IsZero() {
 		return w, err
 	}
-	then := c.offline.Header.WallTime.In(c.m.Location)
 	recorded, err := parseWindow(then, since, until)
 	if err == nil && (!recorded.since.equal(w.since) || !recorded.until.equal(w.until)) {
 		c.note("times count back from %s, when the file was saved", then.Format(wallLayout))

@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"kvgate/fsm"
@@ -22,13 +24,23 @@ const offlineURL = "http://snapshot.invalid"
 // offlineServer answers the API from an archive or a data directory, inside this process.
 type offlineServer struct {
 	*fsm.Offline
-	pipes  *pipeListener
-	cancel context.CancelFunc
-	served chan error
+	pipes *pipeListener
+	// dropped takes SIGPIPE: a reader that has seen enough, such as head, must not end the process before the copy
+	// on disk is removed. Writing fails then, which ends the command.
+	dropped chan os.Signal
+	cancel  context.CancelFunc
+	served  chan error
 }
 
 // serveOffline opens what --from names and begins to answer.
-func serveOffline(path string, log *slog.Logger) (*offlineServer, error) {
+func serveOffline(path string, log *slog.Logger) (s *offlineServer, err error) {
+	dropped := make(chan os.Signal, 1)
+	signal.Notify(dropped, syscall.SIGPIPE)
+	defer func() {
+		if err != nil {
+			signal.Stop(dropped)
+		}
+	}()
 	source, err := openOffline("from", path, log)
 	if err != nil {
 		return nil, err
@@ -38,7 +50,7 @@ func serveOffline(path string, log *slog.Logger) (*offlineServer, error) {
 		return nil, errors.Join(err, source.Close())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &offlineServer{Offline: source, pipes: newPipeListener(), cancel: cancel, served: make(chan error, 1)}
+	s = &offlineServer{Offline: source, pipes: newPipeListener(), dropped: dropped, cancel: cancel, served: make(chan error, 1)}
 	go func() { s.served <- server.Serve(ctx, s.pipes) }()
 	return s, nil
 }
@@ -70,6 +82,7 @@ func (s *offlineServer) httpClient() *http.Client {
 // Close ends the server and removes what it had on disk.
 func (s *offlineServer) Close() error {
 	s.cancel()
+	defer signal.Stop(s.dropped)
 	return errors.Join(<-s.served, s.Offline.Close())
 }
 

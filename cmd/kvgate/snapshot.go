@@ -89,19 +89,30 @@ func (c *client) saveSnapshot(ctx context.Context, w io.Writer) (store.Header, e
 
 // copyArchive copies an archive to w and checks that it is whole.
 func copyArchive(w io.Writer, r io.Reader) (store.Header, error) {
-	ar, err := store.NewArchiveReader(io.TeeReader(r, w))
-	if err != nil {
-		return store.Header{}, err
+	to := &blamed{w: w}
+	ar, err := store.NewArchiveReader(io.TeeReader(r, to))
+	for err == nil {
+		_, _, _, err = ar.Next()
 	}
-	for {
-		_, _, _, err := ar.Next()
-		if errors.Is(err, io.EOF) {
-			return ar.Header(), nil
-		}
-		if err != nil {
-			return ar.Header(), fmt.Errorf("the snapshot arrived damaged: %w", err)
-		}
+	switch {
+	case errors.Is(err, io.EOF):
+		return ar.Header(), nil
+	case to.err != nil:
+		return store.Header{}, to.err
 	}
+	return store.Header{}, fmt.Errorf("the snapshot arrived damaged: %w", err)
+}
+
+// blamed remembers that it was the writing that failed.
+type blamed struct {
+	w   io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (b *blamed) Write(p []byte) (n int, err error) {
+	n, b.err = b.w.Write(p)
+	return n, b.err
 }
 
 // savedParts reads the bytes of a stream of messages.
