@@ -22,7 +22,8 @@ const (
 	// CloseVoided: the engines left the set or were restarted, and owe nothing any more.
 	CloseVoided   EventKind = "close_voided"
 	SessionClosed EventKind = "session_closed"
-	// TicketForgotten: a bypassed attempt without a holder was not released within the lease TTL.
+	// TicketForgotten: a bypassed attempt was not released within the lease TTL, when it has no holder, or
+	// its holder went silent.
 	TicketForgotten EventKind = "ticket_forgotten"
 	Pinned          EventKind = "pinned"
 	Unpinned        EventKind = "unpinned"

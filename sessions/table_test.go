@@ -166,9 +166,13 @@ func TestBypassedAttemptsEnd(t *testing.T) {
 	w.at(10)
 	equal(t, "in flight after the lease ttl", w.get("s").InFlight, 2)
 	w.Flying(func(pool, holder string, n int) { equal(t, pool+" "+holder, n, 1) })
+	w.Reset()
 	n, more := w.HolderEnded("p", "h")
 	equal(t, "ended", n, 1)
 	equal(t, "more", more, false)
+	if e := w.Events(); len(e) != 1 || e[0].Kind != TicketForgotten || e[0].Ticket != "held" || e[0].Holder != "h" || e[0].Reason != "holder expired" {
+		t.Errorf("journal has %+v, want the end of the holder's attempt", e)
+	}
 	equal(t, "the lease ends in the ledger", w.get("s").Tickets[0].Ticket, "leased")
 	w.Ended("p", "leased", Turn{})
 	equal(t, "turns", w.get("s").Turns, int64(3))

@@ -153,7 +153,9 @@ func (t *Table) HolderEnded(pool, holder string) (n int, more bool) {
 		if n == MaxReclaim {
 			return n, true
 		}
-		t.end(p.holders[holder].chunks[0][0], Turn{})
+		x := p.holders[holder].chunks[0][0]
+		t.emit(p, x.s, Event{Kind: TicketForgotten, Ticket: x.Ticket, Holder: holder, Reason: "holder expired"})
+		t.end(x, Turn{})
 	}
 	return n, false
 }
