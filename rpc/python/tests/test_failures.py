@@ -133,7 +133,7 @@ async def test_a_coordinator_that_is_down_costs_one_round_at_most(single: Cluste
             await gate.cancel("t0")
         assert failed.value.retryable
     assert gate.stats().degraded == 5
-    assert gate.stats().session_failures == 2
+    assert (gate.stats().session_failures, gate.stats().closes_lost) == (1, 1)
     assert await gate.close() == 0
 
 
@@ -181,6 +181,22 @@ async def test_a_node_that_stops_answering_costs_its_budget_only(single: Cluster
         ({"prompt_tokens": 5, "max_wait": float("nan")}, "maxWait"),
         ({"prompt_tokens": 5, "ttl": 0}, "ttl"),
         ({"prompt_tokens": 5, "pool": "a\x00"}, "pool"),
+        ({"ticket": "\ud800", "prompt_tokens": 5}, "ticketId"),
+        ({"ticket": "é" * 129, "prompt_tokens": 5}, "ticketId"),
+        ({"prompt_tokens": True}, "promptTokens"),
+        ({"prompt_tokens": None}, "promptTokens"),
+        ({"prompt_tokens": 10**5000}, "promptTokens"),
+        ({"prompt_tokens": int}, "promptTokens"),
+        ({"reservation": 5}, "reservation"),
+        ({"prompt_tokens": 5, "mode": []}, "mode"),
+        ({"prompt_tokens": 5, "protected": "no"}, "protected"),
+        ({"prompt_tokens": 5, "protected": None}, "protected"),
+        ({"prompt_tokens": 5, "priority": True}, "priority"),
+        ({"prompt_tokens": 5, "priority": 1.5}, "priority"),
+        ({"prompt_tokens": 5, "max_wait": True}, "maxWait"),
+        ({"prompt_tokens": 5, "max_wait": "5s"}, "maxWait"),
+        ({"prompt_tokens": 5, "max_wait": 10**5000}, "maxWait"),
+        ({"prompt_tokens": 5, "session": None}, "sessionId"),
     ],
 )
 async def test_programming_errors_raise_with_the_field(arguments: dict[str, object], field: str) -> None:
@@ -202,11 +218,104 @@ async def test_programming_errors_raise_with_the_field(arguments: dict[str, obje
         ({"decision_budget": 0}, "decisionBudget"),
         ({"retry_longest": 0.001}, "retryLongest"),
         ({"default_max_wait": -1}, "defaultMaxWait"),
+        ({"endpoints": None}, "endpoints"),
+        ({"endpoints": 7}, "endpoints"),
+        ({"endpoints": [None]}, "endpoints"),
+        ({"endpoints": b"http://h"}, "endpoints"),
+        ({"endpoints": "http://h:1\n"}, "endpoints"),
+        ({"endpoints": "http://a b:1"}, "endpoints"),
+        ({"endpoints": "http://a:1,http://b:1"}, "endpoints"),
+        ({"holder_id": 5}, "holderId"),
+        ({"token": 5}, "token"),
+        ({"token": "secret\n"}, "token"),
+        ({"token": " secret"}, "token"),
+        ({"token": "sécret"}, "token"),
+        ({"verify": "/ca.pem"}, "verify"),
+        ({"verify": None}, "verify"),
+        ({"decision_budget": True}, "decisionBudget"),
+        ({"call_budget": 10**5000}, "callBudget"),
+        ({"retry_longest": None}, "retryLongest"),
+        ({"retry_longest": float("nan")}, "retryLongest"),
+        ({"close_timeout": None}, "closeTimeout"),
+        ({"multiplex": "no"}, "multiplex"),
+        ({"auto_renew": None}, "autoRenew"),
+        ({"on_event": 3}, "onEvent"),
     ],
 )
 async def test_options_are_checked(options: dict[str, object], field: str) -> None:
     with pytest.raises(kvgate.InvalidArgument) as raised:
         AsyncGate(**{"endpoints": "http://h", **options})  # type: ignore[arg-type]
+    assert raised.value.field == field
+    assert "allowed" in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("usage", "field"),
+    [
+        ({"prompt_tokens": None}, "promptTokens"),
+        ({"completion_tokens": 1.5}, "completionTokens"),
+        ({"outcome": None}, "outcome"),
+        ({"outcome": "é" * 33}, "outcome"),
+        ({"outcome": "\ud800"}, "outcome"),
+        ({"engine_url": 5}, "engineUrl"),
+    ],
+)
+async def test_usage_raises_with_the_field(usage: dict[str, object], field: str) -> None:
+    async with AsyncGate(f"http://127.0.0.1:{free_port()}") as gate:
+        grant = await gate.admit(ticket="t", prompt_tokens=5, protected=True, max_wait=0)
+        with pytest.raises(kvgate.InvalidArgument) as raised:
+            grant.usage(**usage)  # type: ignore[arg-type]
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda g: g.release(lease=5), "leaseId"),
+        (lambda g: g.release(lease="\ud800"), "leaseId"),
+        (lambda g: g.budget(stale="yes"), "stale"),
+        (lambda g: g.drain_step(True), "step"),
+        (lambda g: g.drain_step(1, run_id=None), "runId"),
+        (lambda g: g.bind_session("s", ""), "engineUrl"),
+        (lambda g: g.bind_session("s", "http://e", dp_rank=-1), "dpRank"),
+        (lambda g: g.bind_session("s", "http://e", dp_rank=65_536), "dpRank"),
+        (lambda g: g.touch_session(""), "sessionId"),
+        (lambda g: g.close_session("s", mode="kill"), "mode"),
+        (lambda g: g.close_group(""), "groupId"),
+        (lambda g: g.pin("p"), "tokens"),
+        (lambda g: g.pin("p", tokens=1, token_ids=[1]), "tokens"),
+        (lambda g: g.pin("p", token_ids=["a"]), "tokenIds"),
+        (lambda g: g.pin("p", token_ids=5), "tokenIds"),
+        (lambda g: g.pin("p", token_ids=[2**31]), "tokenIds"),
+        (lambda g: g.pin("p", tokens=5, ttl="5m"), "ttl"),
+        (lambda g: g.unpin(None), "pinId"),
+        (lambda g: g.pins(session=5), "sessionId"),
+    ],
+)
+async def test_calls_raise_with_the_field(call: Callable[[AsyncGate], Awaitable[object]], field: str) -> None:
+    async with AsyncGate(f"http://127.0.0.1:{free_port()}") as gate:
+        with pytest.raises(kvgate.InvalidArgument) as raised:
+            await call(gate)
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"session_id": None}, "sessionId"),
+        ({"kind": []}, "kind"),
+        ({"engine_url": None}, "engineUrl"),
+        ({"engine_url": "x" * 2049}, "engineUrl"),
+        ({"abort_on_error": "no"}, "abortOnError"),
+        ({"idle_timeout": -1}, "idleTimeout"),
+        ({"wait_closed": True}, "waitClosed"),
+    ],
+)
+async def test_session_arguments_are_checked(arguments: dict[str, object], field: str) -> None:
+    gate = AsyncGate("http://127.0.0.1:9")
+    with pytest.raises(kvgate.InvalidArgument) as raised:
+        gate.session(**{"session_id": "s", **arguments})  # type: ignore[arg-type]
     assert raised.value.field == field
 
 

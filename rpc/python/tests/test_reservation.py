@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -153,3 +154,14 @@ def test_what_makes_no_sense_is_refused(call: Any, field: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
         call()
     assert raised.value.field == field
+
+
+@pytest.mark.parametrize("limit", [1.5, "4096", float("nan"), True, Decimal(7), -1])
+def test_a_limit_that_is_no_integer_is_not_ignored(limit: object) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        r.from_prompt_length(5, {"max_tokens": limit})
+    assert raised.value.field == "maxTokens"
+
+
+def test_a_limit_read_from_json_as_a_float_counts() -> None:
+    assert r.from_prompt_length(5, {"max_tokens": 4096.0}).max_new_tokens == 4096

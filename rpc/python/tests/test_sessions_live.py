@@ -50,3 +50,51 @@ def test_sessions_for_threads(single: Cluster) -> None:
                 assert grant.admitted
         eventually(lambda: state(single, "live-sync") == "SESSION_STATE_CLOSED", "the session stays open")
     assert gate.stats().session_failures == 0
+
+
+async def test_binds_and_closes_by_name(single: Cluster) -> None:
+    engine = single.engine_url
+    async with AsyncGate(single.urls) as gate:
+        async with gate.session("live-bind", kind="bind") as session:
+            await session.bind(engine, dp_rank=3, ttl=60)
+            await gate.touch_session("live-bind")
+            async with session.admit(ticket="live-bind:0", reservation_tokens=7) as grant:
+                assert grant.binding == kvgate.Binding(engine, 3)
+        for name in ("live-group:0", "live-group:1", "live-alone"):
+            group = name.partition(":")[0]
+            async with gate.admit(ticket=name, reservation_tokens=7, session=name, group=group):
+                pass
+        await gate.close_group("live-group", mode="abort", wait_closed=5)
+        await gate.close_session("live-alone", wait_closed=5)
+        for name in ("live-bind", "live-group:0", "live-group:1", "live-alone"):
+
+            def closed(name: str = name) -> bool:
+                return state(single, name) == "SESSION_STATE_CLOSED"
+
+            await aeventually(closed, f"{name} stays open")
+        with pytest.raises(kvgate.CallFailed) as failed:
+            await gate.touch_session("live-nobody")
+        assert failed.value.code == "not_found"
+    assert gate.stats().sessions_closed == 3
+
+
+def test_pins(single: Cluster) -> None:
+    with Gate(single.urls) as gate:
+        with pytest.raises(kvgate.CallFailed) as failed:
+            gate.pin("prefix", tokens=100)
+        assert (failed.value.name, failed.value.retryable) == ("pins_disabled", False)
+        single.settings(pinRatio=0.5)
+        try:
+            with gate.session("live-pin", wait_closed=5) as session:
+                session.bind(single.engine_url)
+                pin = gate.pin("prefix", tokens=100, session="live-pin", ttl=600, engine_url=single.engine_url)
+                assert (pin.pin_id, pin.tokens) == ("prefix", 100)
+                assert 590 < pin.expires_in.seconds <= 600
+                assert gate.pin("ids", token_ids=range(50)).tokens == 50
+                assert {p.pin_id for p in gate.pins()} == {"prefix", "ids"}
+                assert [p.pin_id for p in gate.pins(session="live-pin")] == ["prefix"]
+                assert gate.unpin("ids") is True
+                assert gate.unpin("ids") is False
+            eventually(lambda: gate.pins() == [], "the pin outlives its session")
+        finally:
+            single.settings(pinRatio=0)

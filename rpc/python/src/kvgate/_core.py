@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ from ._acquire import Acquisition
 from ._courier import Courier
 from ._endpoints import Endpoints
 from ._failure import Failure, Verdict
+from ._held import Held
 from ._keeper import Keeper
 from ._options import Options
 from ._settle import Settlement, Settler, Step
@@ -36,6 +39,7 @@ class Logs:
     renew: RareLog
     lost: RareLog
     session: RareLog
+    dropped: RareLog
 
     @classmethod
     def new(cls) -> Logs:
@@ -46,6 +50,7 @@ class Logs:
             renew=RareLog("kvgate leases could not be renewed"),
             lost=RareLog("kvgate lease is gone while its generate call runs"),
             session=RareLog("kvgate session could not be opened or closed"),
+            dropped=RareLog("kvgate grant was dropped without release(), its lease is given back"),
         )
 
 
@@ -139,7 +144,7 @@ class Core:
         event = Event("degraded", pool=a.key.pool, ticket=a.key.ticket, reason="degraded", error=cause)
         self.recorder.record(event)
         self.recorder.record(Event("bypassed", pool=a.key.pool, ticket=a.key.ticket, reason="degraded", error=cause))
-        return Grant(self, a.degraded(cause), term=0.0, tracked=False, dirty=False)
+        return Grant(self, Held(self, a.degraded(cause), term=0.0, tracked=False, dirty=False))
 
     def _granted(self, a: Acquisition, answer: pb.AcquireResponse) -> Grant:
         """The grant of a coordinator's decision. It takes over a's uses of the ticket and of the keeper
@@ -149,15 +154,15 @@ class Core:
         # A coordinator keeps count of a session's bypassed attempts too, so that its close can wait for them.
         tracked = admitted or a.msg.session_id != ""
         term = seconds(answer.expires_in) if answer.HasField("expires_in") else a.ttl
-        grant = Grant(self, decision, term=term, tracked=tracked, dirty=not admitted and a.dirty)
+        held = Held(self, decision, term=term, tracked=tracked, dirty=not admitted and a.dirty)
         kind: EventKind = "admitted" if admitted else "bypassed"
         event = Event(kind, a.key.pool, a.key.ticket, reason=decision.reason, waited=decision.waited)
         self.recorder.record(event)
         if tracked:
-            self.keeper.hold(grant)
+            self.keeper.hold(held)
         else:
             self._leave(a)
-        return grant
+        return Grant(self, held)
 
     def _leave(self, a: Acquisition) -> None:
         """Ends a's use of its ticket, and cancels in the background what it may have left behind."""
@@ -167,21 +172,42 @@ class Core:
             until = max(a.deadline, time.monotonic()) + a.ttl
             self.settler.start(Settlement(a.key, until, [self.settler.cancel_step(a.key)]))
 
-    def release(self, grant: Grant) -> None:
+    def release(self, held: Held) -> None:
         """Ends a grant; see Grant.release."""
-        if grant._released or not grant._tracked:
-            grant._released = True
+        if held.released or not held.tracked:
+            held.released = True
             return
-        grant._released = True
-        steps = [self.settler.release_step(grant._key, grant._release_message())]
-        if self.tickets.release(grant._key, grant._dirty):
-            steps.append(self.settler.cancel_step(grant._key))
+        held.released = True
+        steps = [self.settler.release_step(held.key, held.release_message())]
+        if self.tickets.release(held.key, held.dirty):
+            steps.append(self.settler.cancel_step(held.key))
         # A lease that is over already is still worth one try: it carries the usage.
-        until = max(grant._expires_at, time.monotonic() + self.options.attempt_timeout)
-        settlement = Settlement(grant._key, until, steps)
-        grant._settlement = settlement
-        self.keeper.drop(grant)
+        until = max(held.expires_at, time.monotonic() + self.options.attempt_timeout)
+        settlement = Settlement(held.key, until, steps)
+        held.settlement = settlement
+        self.keeper.drop(held)
         self.settler.start(settlement)
+
+    def release_soon(self, held: Held, *, dropped: bool = False) -> bool:
+        """The same from any thread, and from a finalizer; False when the gate's loop is over, or in a fork.
+
+        dropped: the caller forgot about the grant, which is counted and logged.
+        """
+        if os.getpid() != self._pid or self._loop.is_closed():
+            return False
+        held.leaving = True
+        try:
+            self._loop.call_soon_threadsafe(self._dropped if dropped else self.release, held)
+        except RuntimeError:  # closed just now
+            return False
+        return True
+
+    def _dropped(self, held: Held) -> None:
+        if held.released:
+            return
+        self.recorder.record(Event("dropped", pool=held.key.pool, ticket=held.key.ticket))
+        self.logs.dropped.warn(pool=held.key.pool, ticket=held.key.ticket, lease=held.decision.lease)
+        self.release(held)
 
     def note_retry(self, key: TicketKey, failure: Failure) -> None:
         """Counts a try of an acquire that is repeated."""
@@ -192,31 +218,48 @@ class Core:
 
         The event is set when the close is known to have begun, or was given up.
         """
-        done = asyncio.Event()
-        if not self.settlements.start(self._close_session(request, patience, done), "kvgate-close-session"):
-            self._session_failed(request.session_id, Failure("the gate is closed"))
-            done.set()
-        return done
+        about = Event("session_closed", pool=request.pool, session=request.session_id)
 
-    async def _close_session(
-        self, request: session_pb2.CloseSessionRequest, patience: float, done: asyncio.Event
-    ) -> None:
         async def attempt() -> None:
             answer, timeout = session_pb2.CloseSessionResponse, self.options.attempt_timeout
             await self.tries.once("SessionService/CloseSession", request, answer, timeout)
 
-        key = TicketKey(request.pool, "")
+        return self._deliver(about, attempt, patience)
+
+    def close_group(self, request: session_pb2.CloseGroupRequest, patience: float) -> asyncio.Event:
+        """The same for all sessions of a group."""
+        about = Event("session_closed", pool=request.pool, group=request.group_id)
+
+        async def attempt() -> None:
+            answer, timeout = session_pb2.CloseGroupResponse, self.options.attempt_timeout
+            await self.tries.once("SessionService/CloseGroup", request, answer, timeout)
+
+        return self._deliver(about, attempt, patience)
+
+    def _deliver(self, about: Event, attempt: Callable[[], Awaitable[None]], patience: float) -> asyncio.Event:
+        done = asyncio.Event()
+        if not self.settlements.start(self._close(about, attempt, patience, done), "kvgate-close-session"):
+            self._close_lost(about, Failure("the gate is closed"))
+            done.set()
+        return done
+
+    async def _close(
+        self, about: Event, attempt: Callable[[], Awaitable[None]], patience: float, done: asyncio.Event
+    ) -> None:
+        retried = dataclasses.replace(about, kind="close_retry")
         failure: Failure | None = Failure("the gate was closed before the outcome was known")
         try:
-            failure = await self.settler.persist(key, time.monotonic() + patience, Step(attempt))
+            failure = await self.settler.persist(retried, time.monotonic() + patience, Step(attempt))
         finally:
-            if failure is not None:
-                self._session_failed(request.session_id, failure)
+            if failure is None:
+                self.recorder.record(about)
+            else:
+                self._close_lost(about, failure)
             done.set()
 
-    def _session_failed(self, session: str, failure: Failure) -> None:
-        self.recorder.record(Event("session_failure", error=failure))
-        self.logs.session.warn(session=session, step="close", error=str(failure))
+    def _close_lost(self, about: Event, failure: Failure) -> None:
+        self.recorder.record(dataclasses.replace(about, kind="close_lost", error=failure))
+        self.logs.session.warn(session=about.session, group=about.group, step="close", error=str(failure))
 
     async def heartbeat(self) -> pb.HeartbeatResponse:
         """Tells the coordinator that this process is alive."""
@@ -231,21 +274,30 @@ class Core:
         first, self._closing = not self._closing, True
         if not first:
             return 0
+        try:
+            await self._kick()
+            await self.loops.stop()
+            self._release_all()
+            return await self.settlements.wait(timeout)
+        finally:
+            # Also when the close itself is cancelled, which means: do not wait.
+            self._release_all()
+            await self._stop()
+
+    async def _kick(self) -> None:
+        """Ends the acquires in progress."""
         for task in list(self._running):
             self._kicked.add(task)
             task.cancel()
         while self._running:  # noqa: ASYNC110 they leave within a few turns of the loop
             await asyncio.sleep(0)
-        await self.loops.stop()
-        for grant in list(self.keeper.held):
-            self.release(grant)
-        try:
-            pending = await self.settlements.wait(timeout)
-        finally:
-            await self._stop()
-        return pending
+
+    def _release_all(self) -> None:
+        for held in list(self.keeper.held):
+            self.release(held)
 
     async def _stop(self) -> None:
+        await self.loops.stop()
         await self.settlements.stop()
         await self._carriers.stop()
         await self.transport.close()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from ._options import shown
 from .errors import InvalidArgument
 
 # For so long an endpoint that failed is not preferred, not even on a hint: a leader that the followers
 # reach but this process does not must not cost a connect timeout per call.
 COOLDOWN = 10.0
+# What no URL holds: urlsplit drops line ends without a word.
+_ODD = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
 @dataclass
@@ -32,7 +36,8 @@ class Endpoints:
     """The addresses of one cluster. All calls stick to the one that works: the leader, once known."""
 
     def __init__(self, addresses: str | Iterable[str]) -> None:
-        given = [addresses] if isinstance(addresses, str) else list(addresses)
+        several = isinstance(addresses, Iterable) and not isinstance(addresses, (str, bytes))
+        given = list(addresses) if several else [addresses]
         if not given:
             raise InvalidArgument("endpoints is empty, allowed is one URL or more", field="endpoints")
         self.all = [_parse(i, address) for i, address in enumerate(given)]
@@ -72,15 +77,16 @@ class Endpoints:
         return False
 
 
-def _parse(index: int, address: str) -> Endpoint:
+def _parse(index: int, address: object) -> Endpoint:
+    text = address if isinstance(address, str) and not _ODD.search(address) else ""
     try:
-        parts = urlsplit(address)
+        parts = urlsplit(text)
         port_ok = parts.port is None or parts.port > 0
     except ValueError:
         parts, port_ok = urlsplit(""), False
     plain = not (parts.username or parts.password or parts.query or parts.fragment)
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_ok or not plain:
         raise InvalidArgument(
-            f"endpoints holds {address!r}, allowed is http://host:port or https://host:port", field="endpoints"
+            f"endpoints holds {shown(address)}, allowed is http://host:port or https://host:port", field="endpoints"
         )
-    return Endpoint(index, address.rstrip("/"), parts.netloc)
+    return Endpoint(index, text.rstrip("/"), parts.netloc)

@@ -9,8 +9,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ._failure import Failure, nonsense
+from ._held import RENEW_RETRY, Held
 from .errors import KvgateError
-from .grant import RENEW_RETRY, Grant, seconds
+from .grant import seconds
 from .v1 import admission_pb2 as pb
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class Keeper:
         # Set when a grant is due before the renew loop means to look again.
         self._added = asyncio.Event()
         self._wake_at = 0.0
-        self.held: set[Grant] = set()
-        self._renewable: set[Grant] = set()
+        self.held: set[Held] = set()
+        self._renewable: set[Held] = set()
 
     def enter(self) -> None:
         """Something needs heartbeats from now on. Each enter needs one leave or drop."""
@@ -49,24 +50,24 @@ class Keeper:
         """Ends an enter."""
         self._live -= 1
 
-    def hold(self, grant: Grant) -> None:
+    def hold(self, grant: Held) -> None:
         """Takes a tracked grant into care."""
         self.held.add(grant)
-        if not grant.admitted:
+        if grant.decision.lease is None:
             return
         self._renewable.add(grant)
-        if grant._renew_at < self._wake_at:
+        if grant.renew_at < self._wake_at:
             self._added.set()
         if self._core.options.auto_renew and not self._renewing:
             self._renewing = self._core.loops.start(self._renew_due(), "kvgate-renew")
 
-    def drop(self, grant: Grant) -> None:
+    def drop(self, grant: Held) -> None:
         """Ends the care for a tracked grant."""
         self._live -= 1
         self.held.discard(grant)
         self._renewable.discard(grant)
 
-    def unrenew(self, grant: Grant) -> None:
+    def unrenew(self, grant: Held) -> None:
         """Stops renewing a lease that is gone."""
         self._renewable.discard(grant)
 
@@ -90,7 +91,7 @@ class Keeper:
             return ttl
         if answer.leases == 0 and answer.waiters == 0:
             for grant in before:
-                grant._lose()
+                grant.lose()
         told = seconds(answer.ttl)
         return told if told > 0 else ttl
 
@@ -99,43 +100,45 @@ class Keeper:
         try:
             while self._renewable:
                 now = time.monotonic()
-                due = [g for g in self._renewable if g._renew_at <= now]
+                due = [g for g in self._renewable if g.renew_at <= now]
                 if due:
                     # Those that are nearly there come along.
-                    soon = {g for g in self._renewable if g._renew_at - (g._expires_at - g._renew_at) / 4 <= now}
+                    soon = {g for g in self._renewable if g.renew_at - (g.expires_at - g.renew_at) / 4 <= now}
                     await self._renew_together(list(soon.union(due)))
                     continue
                 self._added.clear()
-                self._wake_at = min(g._renew_at for g in self._renewable)
+                self._wake_at = min(g.renew_at for g in self._renewable)
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._added.wait(), self._wake_at - now)
         finally:
             self._renewing = False
 
-    async def _renew_together(self, grants: list[Grant]) -> None:
-        pools: dict[str, list[Grant]] = defaultdict(list)
+    async def _renew_together(self, grants: list[Held]) -> None:
+        pools: dict[str, list[Held]] = defaultdict(list)
         for grant in grants:
-            pools[grant.pool].append(grant)
+            pools[grant.key.pool].append(grant)
         for group in pools.values():
             for start in range(0, len(group), RENEW_BATCH):
                 await self._renew_batch(group[start : start + RENEW_BATCH])
 
-    async def _renew_batch(self, batch: list[Grant]) -> None:
+    async def _renew_batch(self, batch: list[Held]) -> None:
         try:
             await self.renew(batch, None)
         except KvgateError as e:
-            self._core.logs.renew.warn(pool=batch[0].pool, leases=len(batch), error=str(e))
+            self._core.logs.renew.warn(pool=batch[0].key.pool, leases=len(batch), error=str(e))
             now = time.monotonic()
             for grant in batch:
-                left = grant._expires_at - now
-                grant._renew_at = now + max(left / 4, RENEW_RETRY)
+                left = grant.expires_at - now
+                grant.renew_at = now + max(left / 4, RENEW_RETRY)
                 if left <= 0:
-                    grant._lose()
+                    grant.lose()
 
-    async def renew(self, grants: list[Grant], ttl: float | None) -> bool:
+    async def renew(self, grants: list[Held], ttl: float | None) -> bool:
         """Renews leases of one pool in one call; False when any is gone. Raises KvgateError."""
         request = pb.RenewRequest(
-            pool=grants[0].pool, lease_ids=[g.lease or "" for g in grants], grants=[g.number for g in grants]
+            pool=grants[0].key.pool,
+            lease_ids=[g.decision.lease or "" for g in grants],
+            grants=[g.decision.number for g in grants],
         )
         if ttl is not None:
             request.ttl.FromNanoseconds(int(ttl * 1e9))
@@ -146,7 +149,7 @@ class Keeper:
             raise failure.public()
         for grant, lease in zip(grants, answer.leases, strict=True):
             if lease.renewed:
-                grant._extend(asked, seconds(lease.expires_in))
+                grant.extend(asked, seconds(lease.expires_in))
             else:
-                grant._lose()
+                grant.lose()
         return all(lease.renewed for lease in answer.leases)

@@ -27,6 +27,8 @@ BATCH = 1024
 BATCH_BYTES = 512 << 10
 # One long poll. Short, because a node that hangs is noticed when an answer is overdue.
 POLL = 2.0
+# The longest pause after a poll that a node answered at once with nothing, which it should not.
+IDLE_PAUSE = 1.0
 # A node without Submit is asked again after so long: it may have been replaced by a newer one.
 LEGACY_FOR = 60.0
 
@@ -180,11 +182,13 @@ class Channel:
     async def _poll(self) -> None:
         """Asks for decisions while anything waits, or an answer is not acknowledged."""
         try:
-            again = True
+            again, pause = True, 0.0
             while self._waiting or self._unacknowledged:
+                await asyncio.sleep(pause)
+                began, waiting = time.monotonic(), bool(self._waiting)
                 try:
-                    await self._poll_once()
-                    again = True
+                    idle = not await self._poll_once() and waiting and time.monotonic() - began < POLL / 4
+                    again, pause = True, min(max(2 * pause, 0.05), IDLE_PAUSE) if idle else 0.0
                 except Failure as failure:
                     # A connection may have gone stale; a node that hangs or is gone is given up.
                     if not again or failure.not_sent or failure.code == "deadline_exceeded":
@@ -194,7 +198,8 @@ class Channel:
         finally:
             self._polling = False
 
-    async def _poll_once(self) -> None:
+    async def _poll_once(self) -> bool:
+        """One long poll. False when the node had nothing to say."""
         wait = POLL if self._waiting else 0.0
         queued = [op for ops in self._waiting.values() for op in ops if op.queued]
         request = pb.AwaitGrantsRequest(holder_id=self._holder, cursor=self._cursor)
@@ -210,6 +215,7 @@ class Channel:
             # The node has lost sight of the holder: what still waits there is submitted again.
             left = [op for op in queued if not op.outcome.done()]
             self._fail(left, Failure("the node knows no waiters", code="aborted"))
+        return self._unacknowledged
 
     def _decided(self, decision: pb.WaiterDecision) -> None:
         """Hands a decision to all who wait for it. One on an earlier life of the ticket has a lower seq."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from ._options import check_id, check_seconds, check_tokens
+from ._options import check_choice, check_flag, check_id, check_seconds, check_tokens, shown
 from .errors import InvalidArgument
 from .reservation import Reservation
 from .v1 import admission_pb2 as pb
@@ -53,22 +53,26 @@ def acquire_message(
 ) -> pb.AcquireRequest:
     """Raises InvalidArgument with the field that is wrong."""
     if reservation is not None:
+        if not isinstance(reservation, Reservation):
+            raise InvalidArgument(
+                f"reservation is {shown(reservation)}, allowed is a Reservation; for a number of tokens there is "
+                "reservation_tokens",
+                field="reservation",
+            )
         if prompt_tokens or max_new_tokens or reservation_tokens is not None:
             raise InvalidArgument(
                 "reservation excludes prompt_tokens, max_new_tokens and reservation_tokens", field="reservation"
             )
         prompt_tokens, max_new_tokens = reservation.prompt_tokens, reservation.max_new_tokens
-    if mode not in _MODES:
-        raise InvalidArgument(f"mode is {mode!r:.80}, allowed is 'train' or 'eval'", field="mode")
-    if not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
-        raise InvalidArgument(f"priority is {priority!r:.80}, allowed is a 32-bit integer", field="priority")
+    if isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31:
+        raise InvalidArgument(f"priority is {shown(priority)}, allowed is a 32-bit integer", field="priority")
     msg = pb.AcquireRequest(
         pool=check_id("pool", pool, required=True),
         ticket_id=check_id("ticket_id", ticket, required=True),
         prompt_tokens=check_tokens("prompt_tokens", prompt_tokens),
         max_new_tokens=check_tokens("max_new_tokens", max_new_tokens),
-        mode=_MODES[mode],
-        protected=bool(protected),
+        mode=check_choice("mode", mode, _MODES),
+        protected=check_flag("protected", protected),
         priority=priority,
         session_id=check_id("session_id", session),
         group_id=check_id("group_id", group),

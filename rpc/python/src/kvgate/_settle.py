@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ._failure import Failure
@@ -58,7 +58,8 @@ class Settler:
     async def _run(self, s: Settlement) -> None:
         failed: Failure | None = Failure("the gate was closed before the outcome was known")
         try:
-            outcomes = [await self.persist(s.key, s.until, step) for step in s.steps]
+            retried = Event("release_retry", pool=s.key.pool, ticket=s.key.ticket)
+            outcomes = [await self.persist(retried, s.until, step) for step in s.steps]
             failed = next((f for f in outcomes if f is not None), None)
         finally:
             self._finish(s, failed)
@@ -71,8 +72,8 @@ class Settler:
         self._core.tickets.settled(s.key)
         s.done.set()
 
-    async def persist(self, key: TicketKey, until: float, step: Step) -> Failure | None:
-        """Repeats one step until it is answered or its time is over."""
+    async def persist(self, retried: Event, until: float, step: Step) -> Failure | None:
+        """Repeats one step until it is answered or its time is over; each repetition is recorded as retried."""
         pauses = self._core.tries.pauses(SLOWER * self._core.options.retry_longest)
         tries = 0
         try:
@@ -85,8 +86,7 @@ class Settler:
                     if not failure.worth_repeating or time.monotonic() + pause >= until:
                         step.unknown()
                         return failure
-                    event = Event("release_retry", pool=key.pool, ticket=key.ticket, error=failure)
-                    self._core.recorder.record(event)
+                    self._core.recorder.record(replace(retried, error=failure))
                 else:
                     step.known(tries)
                     return None

@@ -43,6 +43,7 @@ class Transport:
     """Makes single calls; it belongs to one event loop. Close it."""
 
     def __init__(self, *, token: str | None, verify: ssl.SSLContext | bool) -> None:
+        self.closed = False
         headers = {"content-type": "application/proto", "connect-protocol-version": "1"}
         if token:
             headers["authorization"] = f"Bearer {token}"
@@ -106,7 +107,8 @@ class Transport:
             raise nonsense(f"{base}: {type(e).__name__}: {e}") from e
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Closes all connections; calls fail from then on."""
+        self.closed = True
         await self._client.aclose()
 
 
@@ -148,7 +150,7 @@ def _refusal(status: int, headers: httpx.Headers, body: bytes, leader: str) -> F
     details: object = None
     try:
         said = json.loads(body) if headers.get("content-type", "").startswith("application/json") else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         said = {}
     if isinstance(said, dict):
         if isinstance(said.get("code"), str):

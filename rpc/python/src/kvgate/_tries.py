@@ -14,6 +14,7 @@ from ._endpoints import Endpoint, Endpoints
 from ._failure import Failure, Verdict
 from ._options import Options
 from ._transport import CONNECT_TIMEOUT, Transport
+from .errors import GateClosed
 from .stats import Event, RareLog, Recorder
 
 M = TypeVar("M", bound=Message)
@@ -110,6 +111,8 @@ class Tries:
             return await self._repeat(lambda: self.once(method, request, answer, timeout), budget, brief)
         except Failure as failure:
             self.recorder.record(Event("error", error=failure))
+            if self.transport.closed:
+                raise GateClosed("the gate was closed", code="canceled") from failure
             raise failure.public() from failure
 
     async def _repeat(self, attempt: Callable[[], Awaitable[T]], budget: float, brief: bool) -> T:
@@ -123,7 +126,7 @@ class Tries:
                 pause = pauses.next(failure.retry_after)
                 tries += 1
                 hopeless = brief and self.endpoints.down and tries >= len(self.endpoints.all)
-                if failure.verdict is not Verdict.RETRYABLE:
+                if failure.verdict is not Verdict.RETRYABLE or self.transport.closed:
                     raise
                 if hopeless or time.monotonic() + pause >= end:
                     self.endpoints.down = True

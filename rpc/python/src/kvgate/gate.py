@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import warnings
 from collections.abc import Callable, Generator, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._core import Core
 from ._endpoints import Endpoints
-from ._options import Options, check_id, check_seconds, check_tokens, new_holder_id
+from ._options import Options, check_flag, check_id, check_seconds, check_text, check_tokens, new_holder_id
 from ._request import Mode, acquire_message
+from ._session_calls import PAGE, SessionCalls
 from .errors import GateClosed, InvalidArgument
 from .grant import Grant
 from .reservation import RequestEstimator, Reservation
@@ -21,9 +23,6 @@ from .v1 import admission_pb2, observe_pb2, types_pb2
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-# How many rows a page of a listing has.
-PAGE = 1000
 
 Cancelled = Literal["waiting", "leased", "unknown"]
 
@@ -35,25 +34,51 @@ class Admission:
         self._gate = gate
         self._message = message
         self._grant: Grant | None = None
+        self._used = self._entered = False
+
+    def __del__(self) -> None:
+        # As for a coroutine: without a word the call would simply not be admitted.
+        if not getattr(self, "_used", True):
+            warnings.warn(
+                f"admission of ticket {self._message.ticket_id!r} was never awaited: use 'async with gate.admit(...)'",
+                RuntimeWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     def __await__(self) -> Generator[Any, None, Grant]:
-        return self._gate._core_now().acquire(self._message).__await__()
+        message = self._take()
+        return self._gate._core_now().acquire(message).__await__()
+
+    def _take(self) -> admission_pb2.AcquireRequest:
+        """The message, for whoever awaits the decision."""
+        self._used = True
+        return self._message
 
     async def __aenter__(self) -> Grant:
-        self._grant = await self
+        if self._entered:
+            raise RuntimeError(
+                f"admission of ticket {self._message.ticket_id!r} is entered already: call admit() for each attempt"
+            )
+        self._entered = True
+        try:
+            self._grant = await self
+        except BaseException:
+            self._entered = False
+            raise
         return self._grant
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        grant, self._grant = self._grant, None
+        grant, self._grant, self._entered = self._grant, None, False
         if grant is not None:
-            if kind is not None and grant._usage is None:
+            if kind is not None and grant._held.usage is None:
                 grant.usage(outcome="abort" if issubclass(kind, asyncio.CancelledError) else "error")
             grant.release()
 
 
-class AsyncGate:
+class AsyncGate(SessionCalls):
     """Asks a kvgate cluster for leases. Make one per process and event loop, share it, close it.
 
         async with AsyncGate(["http://10.0.0.1:7070", "http://10.0.0.2:7070"]) as gate:
@@ -175,10 +200,9 @@ class AsyncGate:
         (close_timeout by default), and returns how many were not: they are counted and logged, and what
         they would have ended is reclaimed when the holder TTL has passed.
         """
+        limit = self._close_timeout if timeout is None else check_seconds("timeout", timeout)
         self._closed = True
-        if self._core is None:
-            return 0
-        return await self._core.close(self._close_timeout if timeout is None else check_seconds("timeout", timeout))
+        return 0 if self._core is None else await self._core.close(limit)
 
     def admit(
         self,
@@ -296,7 +320,7 @@ class AsyncGate:
         request = admission_pb2.ReleaseRequest(
             pool=self._pool(pool),
             ticket_id=check_id("ticket_id", ticket),
-            lease_id=lease,
+            lease_id=check_text("lease_id", lease, longest=300),
             holder_id=self._options.holder_id or "",
         )
         answer = await core.tries.call("AdmissionService/Release", request, admission_pb2.ReleaseResponse)
@@ -320,7 +344,7 @@ class AsyncGate:
 
         This and the other observing calls are linearizable; stale=True asks the node at hand instead.
         """
-        request = observe_pb2.GetBudgetRequest(pool=self._pool(pool), stale=stale)
+        request = observe_pb2.GetBudgetRequest(pool=self._pool(pool), stale=check_flag("stale", stale))
         return await self._entered().tries.call("ObserveService/GetBudget", request, observe_pb2.GetBudgetResponse)
 
     async def ticket(
@@ -328,7 +352,9 @@ class AsyncGate:
     ) -> observe_pb2.GetTicketResponse:
         """Where a ticket stands, with a sentence that explains it. Raises CallFailed."""
         request = observe_pb2.GetTicketRequest(
-            pool=self._pool(pool), ticket_id=check_id("ticket_id", ticket, required=True), stale=stale
+            pool=self._pool(pool),
+            ticket_id=check_id("ticket_id", ticket, required=True),
+            stale=check_flag("stale", stale),
         )
         return await self._entered().tries.call("ObserveService/GetTicket", request, observe_pb2.GetTicketResponse)
 
@@ -343,7 +369,7 @@ class AsyncGate:
                 pool=self._pool(pool),
                 page_size=PAGE,
                 page_token=token,
-                stale=stale,
+                stale=check_flag("stale", stale),
                 holder_id=check_id("holder_id", holder_id),
                 session_id=check_id("session_id", session),
             )
@@ -359,7 +385,7 @@ class AsyncGate:
         found: list[observe_pb2.Waiter] = []
         while True:
             request = observe_pb2.ListWaitersRequest(
-                pool=self._pool(pool), page_size=PAGE, page_token=token, stale=stale
+                pool=self._pool(pool), page_size=PAGE, page_token=token, stale=check_flag("stale", stale)
             )
             answer = await core.tries.call("ObserveService/ListWaiters", request, observe_pb2.ListWaitersResponse)
             found.extend(answer.waiters)
@@ -369,7 +395,7 @@ class AsyncGate:
 
     async def engines(self, *, pool: str | None = None, stale: bool = False) -> list[observe_pb2.Engine]:
         """The pool's engines with capacity and usage. Raises CallFailed."""
-        request = observe_pb2.ListEnginesRequest(pool=self._pool(pool), stale=stale)
+        request = observe_pb2.ListEnginesRequest(pool=self._pool(pool), stale=check_flag("stale", stale))
         answer = await self._entered().tries.call(
             "ObserveService/ListEngines", request, observe_pb2.ListEnginesResponse
         )

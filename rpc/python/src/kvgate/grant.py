@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+import warnings
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ._options import check_tokens
-from ._tickets import TicketKey
-from .errors import InvalidArgument, LeaseGone
-from .stats import Event
+from ._options import check_seconds, check_text, check_tokens
+from .errors import LeaseGone
 from .v1 import admission_pb2 as pb
 from .v1 import types_pb2
 
 if TYPE_CHECKING:
     from ._core import Core
-    from ._settle import Settlement
+    from ._held import Held
 
 Action = Literal["admit", "bypass"]
-
-# The shortest pause before a lease is renewed, or renewed again.
-RENEW_RETRY = 0.25
 
 
 @dataclass(frozen=True)
@@ -93,22 +88,16 @@ def seconds(duration: object) -> float:
 class Grant:
     """The right to make one generate call. Release it when the call has ended.
 
+    One that is dropped without a release is released when it is collected, with a ResourceWarning and a line
+    on logger "kvgate": hold on to it for as long as the call runs.
+
     All fields of `Decision` are attributes: `action`, `reason`, `lease`, `binding`, `warnings`, `waited`…
     """
 
-    def __init__(self, core: Core, decision: Decision, *, term: float, tracked: bool, dirty: bool) -> None:
+    def __init__(self, core: Core, held: Held) -> None:
         self._core = core
-        self._key = TicketKey(decision.pool, decision.ticket)
-        # A coordinator knows about it and wants to hear its end.
-        self._tracked = tracked
-        # It is a bypass, but an earlier try of the same acquire may have left something behind.
-        self._dirty = dirty
-        self._usage: types_pb2.Usage | None = None
-        self._lost = asyncio.Event()
-        self._released = False
-        # The release under way; None while held, and for a grant that nobody tracks.
-        self._settlement: Settlement | None = None
-        self._expires_at = self._renew_at = 0.0
+        self._held = held
+        decision = held.decision
         self.decision = decision
         self.action: Action = decision.action
         self.reason = decision.reason
@@ -122,7 +111,24 @@ class Grant:
         self.binding = decision.binding
         self.warnings = decision.warnings
         self.cause = decision.cause
-        self._extend(time.monotonic(), term)
+
+    def __del__(self) -> None:
+        # Nobody can release it any more, and it must not be renewed for ever.
+        held = getattr(self, "_held", None)
+        if (
+            held is None
+            or held.released
+            or held.leaving
+            or not held.tracked
+            or not self._core.release_soon(held, dropped=True)
+        ):
+            return
+        warnings.warn(
+            f"grant of ticket {self.ticket!r} was dropped without release(): use 'async with gate.admit(...)'",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
 
     def __repr__(self) -> str:
         return f"<kvgate.Grant {self.ticket!r} {self.action} {self.reason} lease={self.lease!r}>"
@@ -135,7 +141,7 @@ class Grant:
     @property
     def expires_in(self) -> float:
         """Seconds until the lease ends unless it is renewed, which the gate does by itself; 0 on bypass."""
-        return max(0.0, self._expires_at - time.monotonic()) if self.admitted else 0.0
+        return max(0.0, self._held.expires_at - time.monotonic()) if self.admitted else 0.0
 
     @property
     def lost(self) -> bool:
@@ -143,7 +149,7 @@ class Grant:
 
         The generate call may go on; its tokens are just not accounted for any more.
         """
-        return self._lost.is_set()
+        return self._held.gone.is_set()
 
     def usage(
         self,
@@ -159,16 +165,12 @@ class Grant:
         Amounts are tokens; outcome is free text of at most 64 bytes, such as "stop", "length", "abort" or
         "error". Raises InvalidArgument.
         """
-        if len(engine_url.encode()) > 2048:
-            raise InvalidArgument("engine_url has more than 2048 bytes", field="engineUrl")
-        if len(outcome.encode()) > 64:
-            raise InvalidArgument(f"outcome is {outcome[:80]!r}, allowed are 64 bytes", field="outcome")
-        self._usage = types_pb2.Usage(
+        self._held.usage = types_pb2.Usage(
             prompt_tokens=check_tokens("prompt_tokens", prompt_tokens),
             completion_tokens=check_tokens("completion_tokens", completion_tokens),
             cached_tokens=check_tokens("cached_tokens", cached_tokens),
-            engine_url=engine_url,
-            outcome=outcome,
+            engine_url=check_text("engine_url", engine_url, longest=2048),
+            outcome=check_text("outcome", outcome, longest=64),
         )
 
     def release(self) -> None:
@@ -178,7 +180,7 @@ class Grant:
         the first call counts.
         """
         self._core.guard()
-        self._core.release(self)
+        self._core.release(self._held)
 
     async def release_wait(self) -> None:
         """Like release, but waits until the release is known to have arrived.
@@ -186,10 +188,11 @@ class Grant:
         Raises CallFailed when the gate gave up. Cancelling the wait does not stop the release.
         """
         self.release()
-        if self._settlement is not None:
-            await self._settlement.done.wait()
-            if self._settlement.error is not None:
-                raise self._settlement.error.public() from self._settlement.error
+        settlement = self._held.settlement
+        if settlement is not None:
+            await settlement.done.wait()
+            if settlement.error is not None:
+                raise settlement.error.public() from settlement.error
 
     async def renew(self, ttl: float | None = None) -> None:
         """Moves the lease's end to now + ttl seconds; None means the one it was granted with.
@@ -198,33 +201,11 @@ class Grant:
         no coordinator answers; does nothing on a bypass.
         """
         self._core.guard()
-        if self.admitted and not await self._core.keeper.renew([self], ttl):
+        if ttl is not None:
+            check_seconds("ttl", ttl, positive=True)
+        if self.admitted and not await self._core.keeper.renew([self._held], ttl):
             raise LeaseGone(f"lease {self.lease!r} is gone", code="not_found")
 
     def wait_lost(self) -> Awaitable[bool]:
         """Waits until the lease is found to be gone."""
-        return self._lost.wait()
-
-    def _extend(self, asked: float, term: float) -> None:
-        """Notes that the lease lasts for term seconds from when it was asked for."""
-        self._expires_at = asked + term
-        self._renew_at = asked + max(term / 2, RENEW_RETRY)
-
-    def _lose(self) -> None:
-        """Notes that the lease is gone, unless the grant was released meanwhile."""
-        if self._lost.is_set() or self._released:
-            return
-        self._lost.set()
-        self._core.keeper.unrenew(self)
-        self._core.recorder.record(Event("lost", pool=self.pool, ticket=self.ticket))
-        self._core.logs.lost.warn(pool=self.pool, ticket=self.ticket, grant=self.number)
-
-    def _release_message(self) -> pb.ReleaseRequest:
-        return pb.ReleaseRequest(
-            pool=self.pool,
-            ticket_id=self.ticket,
-            lease_id=self.lease or "",
-            grant=self.number,
-            holder_id=self._core.options.holder_id or "",
-            usage=self._usage,
-        )
+        return self._held.gone.wait()

@@ -9,14 +9,14 @@ coroutine functions will do.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import inspect
 import itertools
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ._options import MAX_TOKENS
 from .gate import AsyncGate
 from .grant import Grant
 from .reservation import Reservation
@@ -57,13 +57,17 @@ class _Admitter:
         self._admit = gate.admit
         self._tag = tag
         self._args = args
-        self._prefix = self.session[:200] or "openai"
+        # Leaves room for the rest within the 256 bytes of a ticket.
+        self._prefix = self.session.encode()[:200].decode(errors="ignore") or "openai"
         self._run = uuid.uuid4().hex[:8]
         self._count = itertools.count()
 
     async def call(self, create: Any, positional: tuple[Any, ...], request: dict[str, Any]) -> Any:
         """One admitted call."""
-        ticket = request.pop("ticket", None) or f"{self._prefix}:{self._run}-{next(self._count)}"
+        # SGLang aborts by the beginning of a rid: with the dot none is the beginning of another.
+        ticket = request.pop("ticket", None) or f"{self._prefix}:{self._run}-{next(self._count)}."
+        if isinstance(request.get("messages"), Iterator):
+            request["messages"] = list(request["messages"])  # it is read twice: to estimate, and to send
         reservation = self.gate.estimator.estimate(request, self.session)
         if self._tag:
             request["extra_body"] = self._tagged(ticket, request.get("extra_body"))
@@ -71,7 +75,7 @@ class _Admitter:
             return await self._stream(create, positional, request, ticket, reservation)
         args: AdmitArgs = {**self._args, "ticket": ticket, "reservation": reservation}  # type: ignore[typeddict-item]
         async with self._admit(**args) as grant:
-            answer = await create(*positional, **request)
+            answer = await _started(create(*positional, **request))
             self.report(grant, request, answer)
             return answer
 
@@ -84,9 +88,9 @@ class _Admitter:
         args: AdmitArgs = {**self._args, "ticket": ticket, "reservation": reservation}  # type: ignore[typeddict-item]
         grant = await self._admit(**args)
         try:
-            stream = await create(*positional, **request)
-        except BaseException:
-            grant.usage(outcome="error")
+            stream = await _started(create(*positional, **request))
+        except BaseException as e:
+            grant.usage(outcome=_outcome(e))
             grant.release()
             raise
         return _Stream(stream, self, grant, request, wanted)
@@ -110,14 +114,32 @@ class _Admitter:
             prompt_tokens=prompt,
             completion_tokens=_count(used, "completion_tokens"),
             cached_tokens=_count(details, "cached_tokens"),
-            outcome=str(getattr(choices[0], "finish_reason", None) or "")[:64],
+            outcome=_short(str(getattr(choices[0], "finish_reason", None) or "")),
         )
         self.gate.estimator.learn(request, prompt, self.session)
 
 
 def _count(usage: Any, name: str) -> int:
+    """What an engine counted; its nonsense must not raise in the rollout."""
     value = getattr(usage, name, None)
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and 0 < value <= MAX_TOKENS else 0
+
+
+def _short(text: str) -> str:
+    """At most the 64 bytes that an outcome may have."""
+    return text.encode(errors="replace")[:64].decode(errors="ignore")
+
+
+def _outcome(e: BaseException) -> str:
+    """What a call that ended with an exception is reported as."""
+    return "error" if isinstance(e, Exception) else "abort"
+
+
+def _started(answer: Any) -> Any:
+    """What a method of the client returned, to be awaited."""
+    if not inspect.isawaitable(answer):
+        raise TypeError("admitted() needs an asyncio client such as AsyncOpenAI: this one's calls are not awaitable")
+    return answer
 
 
 class _Client:
@@ -145,6 +167,10 @@ class _Client:
         """The wrapped client with other options."""
         return _Client(self._inner.with_options(**options), self._admitter)
 
+    def copy(self, **options: Any) -> Any:
+        """The same by its other name."""
+        return _Client(self._inner.copy(**options), self._admitter)
+
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
         return self
@@ -163,23 +189,22 @@ class _Stream:
     ) -> None:
         self._inner = inner
         self._grant = grant
-        self._loop = asyncio.get_running_loop()
         # Without a reference to this stream, so that it goes as soon as its user drops it.
         self._chunks = _read(inner, admitter, grant, request, usage_wanted)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self._chunks
+    def __aiter__(self) -> Self:
+        # Not the chunks: in `async for c in await create(...)` the loop is all that holds this stream.
+        return self
 
     async def __anext__(self) -> Any:
         return await self._chunks.__anext__()
 
     def __del__(self) -> None:
-        # Dropped without a look: nobody else would end the lease.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._grant.release)
+        # Dropped without a look, or in the middle: nobody else would end the lease now.
+        self._grant._core.release_soon(self._grant._held)
 
     async def close(self) -> None:
         """Ends the stream and its lease."""
@@ -207,8 +232,9 @@ async def _read(
             # The chunk that only tells the usage is for those who asked for it.
             if usage_wanted or getattr(chunk, "choices", None):
                 yield chunk
-    except BaseException:
-        grant.usage(outcome="abort")
+    except BaseException as e:
+        if grant._held.usage is None:
+            grant.usage(outcome=_outcome(e))
         raise
     finally:
         grant.release()

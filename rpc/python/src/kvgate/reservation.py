@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from ._options import MAX_TOKENS, check_tokens
@@ -124,9 +125,9 @@ def max_new_tokens(sampling: Mapping[str, Any]) -> int | None:
     """The generation limit that sampling parameters hold, under whichever name; None when they hold none."""
     for name in ("max_new_tokens", "max_completion_tokens", "max_tokens"):
         value = sampling.get(name)
-        # The OpenAI client leaves out what is "not given" by such placeholders.
-        if value is not None and hasattr(value, "__index__"):
-            return check_tokens(name, value)
+        # The OpenAI client leaves out what is "not given" by placeholders, which are none of these.
+        if hasattr(value, "__index__") or isinstance(value, (float, str, Decimal)):
+            return check_tokens(name, int(value) if isinstance(value, float) and value.is_integer() else value)
     return None
 
 

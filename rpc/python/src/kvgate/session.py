@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from ._failure import Failure, Verdict
-from ._options import check_id, check_seconds
+from ._options import check_choice, check_flag, check_id, check_seconds, check_text
+from ._session_calls import CLOSE_PATIENCE, wait_at_most
 from .errors import InvalidArgument, KvgateError
 from .stats import Event
 from .v1 import session_pb2 as pb
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["radix", "streaming", "bind"]
 _KINDS = {"radix": pb.SESSION_KIND_RADIX, "streaming": pb.SESSION_KIND_STREAMING, "bind": pb.SESSION_KIND_BIND}
-
-# For so long a close is repeated while no coordinator answers. Engines drop what is left by their own
-# means after that, as they would without a coordinator.
-CLOSE_PATIENCE = 120.0
 
 
 class Session:
@@ -42,21 +39,20 @@ class Session:
         abort_on_error: bool,
         wait_closed: float | None,
     ) -> None:
-        if kind not in _KINDS:
-            raise InvalidArgument(f"kind is {kind!r:.80}, allowed is one of {', '.join(_KINDS)}", field="kind")
+        kind_of_api = check_choice("kind", kind, _KINDS)
         if kind == "streaming" and not engine_url:
             raise InvalidArgument(
                 "engine_url must name the engine that a streaming session lives on", field="engineUrl"
             )
         self._gate = gate
-        self._abort_on_error = abort_on_error
+        self._abort_on_error = check_flag("abort_on_error", abort_on_error)
         self._wait = None if wait_closed is None else check_seconds("wait_closed", wait_closed)
         self._request = pb.OpenSessionRequest(
             pool=check_id("pool", pool, required=True),
             session_id=check_id("session_id", session_id, required=True),
             group_id=check_id("group_id", group),
-            kind=_KINDS[kind],
-            engine_url=engine_url,
+            kind=kind_of_api,
+            engine_url=check_text("engine_url", engine_url, longest=2048),
         )
         if idle_timeout is not None:
             self._request.idle_timeout.FromNanoseconds(int(check_seconds("idle_timeout", idle_timeout) * 1e9))
@@ -72,8 +68,13 @@ class Session:
         """An admission of this session; the arguments are those of `AsyncGate.admit`."""
         args.setdefault("session", self.id)
         args.setdefault("group", self.group)
-        args.setdefault("pool", self.pool)
+        if args.get("pool") is None:
+            args["pool"] = self.pool
         return self._gate.admit(**args)
+
+    async def bind(self, engine_url: str, *, dp_rank: int = 0, ttl: float | None = None) -> None:
+        """Records where the router placed the session's first turn; see `AsyncGate.bind_session`."""
+        await self._gate.bind_session(self.id, engine_url, dp_rank=dp_rank, ttl=ttl, pool=self.pool)
 
     async def __aenter__(self) -> Session:
         core = self._gate._core_now()
@@ -98,19 +99,14 @@ class Session:
         if isinstance(cause, Failure) and cause.verdict is Verdict.MISUSE:
             raise e
         core = self._gate._core_now()
-        core.recorder.record(Event("session_failure", pool=self.pool, error=e))
+        core.recorder.record(Event("session_failure", pool=self.pool, session=self.id, group=self.group, error=e))
         core.logs.session.warn(session=self.id, step="open", error=str(e))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         closed = self._close_later(abort=self._abort_on_error and kind is not None)
-        if self._wait is not None:
-            waiting = asyncio.ensure_future(closed.wait())
-            try:
-                await asyncio.wait({waiting}, timeout=self._wait)
-            finally:
-                waiting.cancel()
+        await wait_at_most(closed, self._wait)
 
     def _close_later(self, *, abort: bool) -> asyncio.Event:
         """Closes the session in the background; the event is set when that is known or was given up."""

@@ -20,8 +20,12 @@ EventKind = Literal[
     "cancelled",
     "unsettled",
     "lost",
+    "dropped",
     "heartbeat",
     "session_failure",
+    "session_closed",
+    "close_retry",
+    "close_lost",
     "error",
 ]
 
@@ -37,12 +41,18 @@ class Event:
     the gate decided by itself because of `error`; "retry" and "release_retry" are repeated tries of a
     foreground and of a background call; "released" and "cancelled" are known to have happened;
     "unsettled": a release or cancel was given up; "lost": a lease that is still held is gone;
-    "session_failure": a session could not be opened or closed; "error": a call raised `error`.
+    "dropped": a grant was collected without a release and is released by the gate;
+    "session_failure": a session could not be opened; "session_closed": a coordinator has the close of a
+    session or a group, "close_retry": a try to send it is repeated, "close_lost": it was given up;
+    "error": a call raised `error`.
     """
 
     kind: EventKind
     pool: str = ""
     ticket: str = ""
+    # Of a close.
+    session: str = ""
+    group: str = ""
     reason: str = ""
     # Seconds spent in the queue.
     waited: float = 0.0
@@ -65,8 +75,14 @@ class Stats:
     cancelled: int = 0
     unsettled: int = 0
     lost: int = 0
+    # Grants that were collected without a release.
+    dropped: int = 0
     heartbeats: int = 0
+    # Sessions that could not be opened.
     session_failures: int = 0
+    sessions_closed: int = 0
+    close_retries: int = 0
+    closes_lost: int = 0
     errors: int = 0
 
 
@@ -111,8 +127,12 @@ class Recorder:
                 cancelled=k["cancelled"],
                 unsettled=k["unsettled"],
                 lost=k["lost"],
+                dropped=k["dropped"],
                 heartbeats=k["heartbeat"],
                 session_failures=k["session_failure"],
+                sessions_closed=k["session_closed"],
+                close_retries=k["close_retry"],
+                closes_lost=k["close_lost"],
                 errors=k["error"],
             )
 

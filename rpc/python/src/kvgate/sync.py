@@ -7,16 +7,18 @@ import concurrent.futures
 import contextlib
 import os
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import GateClosed, WrongProcess
+from ._options import check_seconds
+from ._session_calls import CloseMode
+from .errors import GateClosed, WrongLoop, WrongProcess
 from .gate import AsyncGate, Cancelled
 from .grant import Grant as AsyncGrant
 from .session import Kind
 from .stats import Stats
-from .v1 import observe_pb2
+from .v1 import observe_pb2, session_pb2
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -42,9 +44,10 @@ class Gate:
         self._gate = AsyncGate(*args, **options)
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._closed = False
+        # Set by the first close, and when nothing more may start.
+        self._closing = self._closed = False
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="kvgate", daemon=True)
+        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="kvgate", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -75,20 +78,37 @@ class Gate:
             raise
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the gate's loop and waits for it; giving up the wait cancels it."""
+        """Runs a coroutine on the gate's loop and waits for it; giving up the wait cancels it.
+
+        Raises GateClosed when the gate is closed meanwhile, and WrongLoop in an on_event hook, which would
+        wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise WrongLoop("an on_event hook runs on the gate's own thread and must not wait for the gate")
         future = self._start(work)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise GateClosed("the gate was closed", code="canceled") from None
         except BaseException:
             future.cancel()
             raise
 
     def close(self, timeout: float | None = None) -> int:
-        """See `AsyncGate.close`. Ends the background thread."""
+        """See `AsyncGate.close`. Ends the background thread; calls that other threads wait in raise GateClosed.
+
+        A second close waits for the first and returns 0.
+        """
         self._guard()
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         with self._lock:
-            if self._closed:
-                return 0
+            first, self._closing = not self._closing, True
+        if not first:
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
+            return 0
         try:
             return self._call(self._gate.close(timeout))
         finally:
@@ -96,13 +116,10 @@ class Gate:
 
     def _stop(self) -> None:
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
     @contextlib.contextmanager
     def admit(self, **args: Unpack[AdmitArgs]) -> Iterator[Grant]:
@@ -111,7 +128,7 @@ class Gate:
         try:
             yield grant
         except BaseException:
-            if grant._grant._usage is None:
+            if grant._grant._held.usage is None:
                 grant.usage(outcome="error")
             raise
         finally:
@@ -119,16 +136,16 @@ class Gate:
 
     def acquire(self, **args: Unpack[AdmitArgs]) -> Grant:
         """Like `admit`, but the caller releases the grant."""
-        admission = self._gate.admit(**args)
+        message = self._gate.admit(**args)._take()
         handover = _Handover()
 
         async def work() -> None:
-            handover.give(await admission)
+            handover.give(await self._gate._core_now().acquire(message))
 
         try:
             self._call(work())
         except BaseException:
-            handover.refuse(self._loop)
+            handover.refuse()
             raise
         return Grant(self, handover.take())
 
@@ -199,6 +216,54 @@ class Gate:
         """See `AsyncGate.engines`."""
         return self._call(self._gate.engines(pool=pool, stale=stale))
 
+    def touch_session(self, session_id: str, *, pool: str | None = None) -> None:
+        """See `AsyncGate.touch_session`."""
+        self._call(self._gate.touch_session(session_id, pool=pool))
+
+    def bind_session(
+        self, session_id: str, engine_url: str, *, dp_rank: int = 0, ttl: float | None = None, pool: str | None = None
+    ) -> None:
+        """See `AsyncGate.bind_session`."""
+        self._call(self._gate.bind_session(session_id, engine_url, dp_rank=dp_rank, ttl=ttl, pool=pool))
+
+    def close_session(
+        self, session_id: str, *, mode: CloseMode = "join", wait_closed: float | None = None, pool: str | None = None
+    ) -> None:
+        """See `AsyncGate.close_session`."""
+        self._call(self._gate.close_session(session_id, mode=mode, wait_closed=wait_closed, pool=pool))
+
+    def close_group(
+        self, group: str, *, mode: CloseMode = "join", wait_closed: float | None = None, pool: str | None = None
+    ) -> None:
+        """See `AsyncGate.close_group`."""
+        self._call(self._gate.close_group(group, mode=mode, wait_closed=wait_closed, pool=pool))
+
+    def pin(
+        self,
+        pin_id: str,
+        *,
+        tokens: int = 0,
+        token_ids: Iterable[int] = (),
+        session: str = "",
+        ttl: float | None = None,
+        engine_url: str = "",
+        pool: str | None = None,
+    ) -> session_pb2.Pin:
+        """See `AsyncGate.pin`."""
+        return self._call(
+            self._gate.pin(
+                pin_id, tokens=tokens, token_ids=token_ids, session=session, ttl=ttl, engine_url=engine_url, pool=pool
+            )
+        )
+
+    def unpin(self, pin_id: str, *, pool: str | None = None) -> bool:
+        """See `AsyncGate.unpin`."""
+        return self._call(self._gate.unpin(pin_id, pool=pool))
+
+    def pins(self, *, session: str = "", pool: str | None = None, stale: bool = False) -> list[session_pb2.Pin]:
+        """See `AsyncGate.pins`."""
+        return self._call(self._gate.pins(session=session, pool=pool, stale=stale))
+
     def stats(self) -> Stats:
         """See `AsyncGate.stats`."""
         return self._gate.stats()
@@ -207,6 +272,23 @@ class Gate:
     def holder_id(self) -> str | None:
         """The name this process goes by."""
         return self._gate.holder_id
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """The background thread. Whoever still waits for a call when it ends is told, by its cancellation."""
+    try:
+        loop.run_forever()
+        loop.run_until_complete(_cancel_all())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+async def _cancel_all() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 class _Handover:
@@ -228,12 +310,12 @@ class _Handover:
         assert self._grant is not None
         return self._grant
 
-    def refuse(self, loop: asyncio.AbstractEventLoop) -> None:
+    def refuse(self) -> None:
         with self._lock:
             self._refused = True
             grant, self._grant = self._grant, None
         if grant is not None:
-            loop.call_soon_threadsafe(grant.release)
+            grant._core.release_soon(grant._held)
 
 
 class Grant:
@@ -318,9 +400,14 @@ class Session:
         self.opened = opened
         self.warnings = warnings
 
+    def bind(self, engine_url: str, *, dp_rank: int = 0, ttl: float | None = None) -> None:
+        """See `kvgate.session.Session.bind`."""
+        self._gate.bind_session(self.id, engine_url, dp_rank=dp_rank, ttl=ttl, pool=self.pool)
+
     def admit(self, **args: Unpack[AdmitArgs]) -> contextlib.AbstractContextManager[Grant]:
         """An admission of this session; the arguments are those of `AsyncGate.admit`."""
         args.setdefault("session", self.id)
         args.setdefault("group", self.group)
-        args.setdefault("pool", self.pool)
+        if args.get("pool") is None:
+            args["pool"] = self.pool
         return self._gate.admit(**args)
