@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
 )
@@ -28,7 +30,8 @@ type Lane interface {
 	Close()
 }
 
-// laneBatch is how many operations of a lane go together, at most.
+// laneBatch is how many operations of a lane go together, at most, and fewer when they have more than
+// maxBatchBytes: all of them are one log entry.
 const laneBatch = 512
 
 // lane has one batch under way at a time, until the first answers to all of it are known: with two, a
@@ -48,7 +51,9 @@ type lane struct {
 
 // step is one operation on a lane.
 type step struct {
-	op     *fsmpb.Op
+	op *fsmpb.Op
+	// size is that of op in bytes.
+	size   int
 	answer func(Result, error)
 	// arrived is when it was asked for, had when a leader last had it.
 	arrived, had time.Time
@@ -112,7 +117,7 @@ func typed[T any](answer func(T, error)) func(Result, error) {
 
 func (l *lane) add(s *step) {
 	s.arrived = l.replica.now()
-	s.had = s.arrived
+	s.had, s.size = s.arrived, proto.Size(s.op)
 	l.mu.Lock()
 	if !l.ended {
 		l.queue = append(l.queue, s)
@@ -142,7 +147,11 @@ func (l *lane) run() {
 func (l *lane) take() []*step {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := min(len(l.queue), laneBatch)
+	n, size := 0, 0
+	for n < min(len(l.queue), laneBatch) && size < maxBatchBytes {
+		size += l.queue[n].size
+		n++
+	}
 	steps := l.queue[:n:n]
 	if l.queue = l.queue[n:]; len(l.queue) == 0 {
 		l.queue = nil

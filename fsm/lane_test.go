@@ -281,3 +281,19 @@ func TestLaneTellsWhyItEnded(t *testing.T) {
 		t.Errorf("the journal tells of %v", got)
 	}
 }
+
+// TestLaneBatchesAreBounded in number and in bytes, since each is one log entry; one operation always goes.
+func TestLaneBatchesAreBounded(t *testing.T) {
+	l := &lane{}
+	for _, size := range []int{maxBatchBytes + 1, maxBatchBytes - 1, 1, 5} {
+		l.queue = append(l.queue, &step{size: size})
+	}
+	for range laneBatch {
+		l.queue = append(l.queue, &step{size: 1})
+	}
+	for _, want := range []int{1, 2, laneBatch, 1, 0} {
+		if got := len(l.take()); got != want {
+			t.Errorf("a batch of %d, want %d", got, want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"kvgate/fsm"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
@@ -28,8 +29,9 @@ type exchange struct {
 	// changed wakes whoever waits for one of the fields below.
 	changed *sync.Cond
 	out     []reply
-	// unanswered counts operations whose answer was not written yet, without the waiting ones.
-	unanswered, waiting int
+	// unanswered counts operations whose answer was not written yet, bytes adds up their sizes, both
+	// without the waiting ones.
+	unanswered, bytes, waiting int
 	// together: the caller sends several operations in one message and takes answers likewise.
 	together bool
 	// broken: nothing more can be written.
@@ -127,7 +129,11 @@ func nested(op *kvgatev1.ExchangeRequest) error {
 
 // begin starts one operation once there is room for it, or answers why it is refused.
 func (x *exchange) begin(grant tokens.Grant, m *kvgatev1.ExchangeRequest, refused error) error {
-	full, err := x.enter(m.GetAcquire() != nil)
+	size := proto.Size(m)
+	for _, op := range m.GetMore() {
+		size -= proto.Size(op)
+	}
+	full, err := x.enter(m.GetAcquire() != nil, size)
 	if err != nil {
 		return err
 	}
@@ -135,28 +141,29 @@ func (x *exchange) begin(grant tokens.Grant, m *kvgatev1.ExchangeRequest, refuse
 		refused = ErrTooManyInFlight
 	}
 	if refused != nil {
-		o := &operation{s: x.s, seq: m.GetSeq(), answer: x.answer(), began: time.Now()}
+		o := &operation{s: x.s, seq: m.GetSeq(), answer: x.answer(size), began: time.Now()}
 		o.fail(refused)
 		return nil
 	}
-	x.s.begin(x.caller, x.ctx, x.lane, grant, m, x.answer())
+	x.s.begin(x.caller, x.ctx, x.lane, grant, m, x.answer(size))
 	return nil
 }
 
 // enter waits for room among the unanswered operations; full says that an acquire has none among those
 // that wait.
-func (x *exchange) enter(acquire bool) (full bool, err error) {
+func (x *exchange) enter(acquire bool, size int) (full bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for x.unanswered >= maxUnanswered && x.ctx.Err() == nil {
+	for (x.unanswered >= maxUnanswered || x.bytes > 0 && x.bytes+size > maxUnansweredBytes) && x.ctx.Err() == nil {
 		x.changed.Wait()
 	}
 	x.unanswered++
+	x.bytes += size
 	return acquire && x.waiting >= maxWaiting, x.ctx.Err()
 }
 
-// answer returns what takes the answers to one operation.
-func (x *exchange) answer() func(reply) {
+// answer returns what takes the answers to one operation of that size.
+func (x *exchange) answer(size int) func(reply) {
 	waited := false
 	return func(r reply) {
 		x.mu.Lock()
@@ -166,12 +173,15 @@ func (x *exchange) answer() func(reply) {
 			waited = true
 			x.waiting++
 			x.unanswered--
+			x.bytes -= size
 		case x.closed || x.broken:
 			x.s.many.unheard(r)
 		default:
 			if waited {
 				x.waiting--
 				x.unanswered++
+			} else {
+				r.bytes = size
 			}
 			x.out = append(x.out, r)
 		}
@@ -189,6 +199,9 @@ func (x *exchange) write() {
 		err := x.send(batch, together)
 		x.mu.Lock()
 		x.unanswered -= len(batch)
+		for _, r := range batch {
+			x.bytes -= r.bytes
+		}
 		if err != nil {
 			x.broken = true
 			batch = append(batch, x.out...)

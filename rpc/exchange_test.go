@@ -241,6 +241,10 @@ func (l *deafLane) Acquire(_ context.Context, op ledger.Acquire, answer func(led
 
 func (l *deafLane) Release(ledger.Release, func(bool, error)) { l.begun <- struct{}{} }
 
+func (l *deafLane) Renew(string, []ledger.LeaseRef, time.Duration, func([]ledger.Renewed, error)) {
+	l.begun <- struct{}{}
+}
+
 type deafBackend struct {
 	*fakeBackend
 	lane *deafLane
@@ -276,6 +280,33 @@ func TestExchangeIsBounded(t *testing.T) {
 	}
 	if begun := len(b.lane.begun); begun != maxUnanswered || again != nil {
 		t.Errorf("%d operations are under way, %v", begun, again)
+	}
+}
+
+// TestExchangeIsBoundedInBytes: large operations without an answer hold up the stream sooner.
+func TestExchangeIsBoundedInBytes(t *testing.T) {
+	b := &deafBackend{&fakeBackend{}, &deafLane{begun: make(chan struct{}, 100)}}
+	r := startWith(t, b.fakeBackend, Options{Backend: b})
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &stream{t, apiClient(t, r.url).Exchange(ctx), cancel}
+	defer func() { cancel(); _ = s.CloseResponse() }()
+	ids := make([]string, 3000)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("1:%0200d", i)
+	}
+	large := &kvgatev1.ExchangeRequest{Op: &kvgatev1.ExchangeRequest_Renew{Renew: &kvgatev1.RenewRequest{LeaseIds: ids}}}
+	want := maxUnansweredBytes / proto.Size(large)
+	go func() { // blocks until the test ends
+		for range want + 5 {
+			_ = s.Send(large)
+		}
+	}()
+	eventually(t, "as many as may be begun", func() bool { return len(b.lane.begun) == want })
+	for range 100 {
+		r.get("/healthz")
+	}
+	if begun := len(b.lane.begun); begun != want {
+		t.Errorf("%d operations are under way, want %d", begun, want)
 	}
 }
 

@@ -21,6 +21,8 @@ const (
 	maxUnanswered = 4096
 	maxWaiting    = 65536
 	maxOpsAtOnce  = 1024
+	// maxUnansweredBytes bounds the operations of a stream that were not answered; one has room always.
+	maxUnansweredBytes = 8 << 20
 )
 
 // manyOps is what calls that carry several operations share.
@@ -48,6 +50,8 @@ type reply struct {
 	decision *ledger.Decision
 	// waits: another reply will follow.
 	waits bool
+	// bytes is the size of the operation, on a stream.
+	bytes int
 }
 
 // unheard gives a grant back that the caller was not told of. When the ticket was asked for more than

@@ -75,8 +75,8 @@ type AdmissionServiceClient interface {
 	// exactly once while the stream lives. No operation waits for another's decision: an acquire that must
 	// wait is answered when it is decided, and what was sent after it goes on meanwhile.
 	//
-	// Bounds: the node stops reading while 4096 operations of the stream are not answered yet, not counting
-	// acquires whose tickets wait, so releases always get through. An acquire beyond 65536 waiting ones of
+	// Bounds: the node stops reading while 4096 operations of the stream, or 8 MiB of them, are not answered
+	// yet, not counting acquires whose tickets wait, so releases always get through. An acquire beyond 65536 waiting ones of
 	// the stream is answered resource_exhausted "too_many_in_flight".
 	//
 	// End: half-closing means that no more operations come; everything sent is still answered, then the
@@ -252,8 +252,8 @@ type AdmissionServiceHandler interface {
 	// exactly once while the stream lives. No operation waits for another's decision: an acquire that must
 	// wait is answered when it is decided, and what was sent after it goes on meanwhile.
 	//
-	// Bounds: the node stops reading while 4096 operations of the stream are not answered yet, not counting
-	// acquires whose tickets wait, so releases always get through. An acquire beyond 65536 waiting ones of
+	// Bounds: the node stops reading while 4096 operations of the stream, or 8 MiB of them, are not answered
+	// yet, not counting acquires whose tickets wait, so releases always get through. An acquire beyond 65536 waiting ones of
 	// the stream is answered resource_exhausted "too_many_in_flight".
 	//
 	// End: half-closing means that no more operations come; everything sent is still answered, then the
