@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -207,11 +208,14 @@ type lossOf struct {
 	at    time.Time
 	// before is not 0 when what was decided before that entry is not known any more.
 	before uint64
+	// parted is not 0 when the cluster did not decide what the archive says it did at that entry, as after `recover`:
+	// what it decided instead is not in the archive, however high the archive's entries count.
+	parted uint64
 	// upTo is the last entry that was looked at.
 	upTo uint64
 }
 
-func (l *lossOf) nothing() bool { return l.count == 0 && l.before == 0 }
+func (l *lossOf) nothing() bool { return l.count == 0 && l.before == 0 && l.parted == 0 }
 
 func (l *lossOf) String() string {
 	var parts []string
@@ -222,7 +226,40 @@ func (l *lossOf) String() string {
 	if l.before > 0 {
 		parts = append(parts, fmt.Sprintf("what was decided between the archive and entry %d is not known, the journal does not reach back", l.before))
 	}
+	if l.parted > 0 {
+		parts = append(parts, fmt.Sprintf("this cluster did not decide what the archive tells of entry %d, so it went another way before", l.parted))
+	}
 	return strings.Join(parts, "; ")
+}
+
+// partedFrom returns the entry of the archive's newest event when this journal should hold that event and does not;
+// else 0.
+func (r *Replica) partedFrom(source *Offline) (uint64, error) {
+	theirs, ours := source.disk.trail, r.machine.trail
+	last := theirs.Last()
+	if last == 0 || last < theirs.First() || last < ours.First() {
+		return 0, nil
+	}
+	want, err := eventsOf(theirs, last)
+	if err != nil {
+		return 0, err
+	}
+	got, err := eventsOf(ours, last)
+	if err != nil || slices.EqualFunc(want, got, bytes.Equal) {
+		return 0, err
+	}
+	return last, nil
+}
+
+// eventsOf returns the events of one entry.
+func eventsOf(trail *store.Journal, at uint64) (events [][]byte, err error) {
+	err = trail.Read(at, 0, 0, func(index uint64, _ uint32, data []byte) (bool, error) {
+		if index == at {
+			events = append(events, bytes.Clone(data))
+		}
+		return index == at, nil
+	})
+	return events, err
 }
 
 // addNewer counts what was decided after the archive was saved and is not counted yet; all there is when it is
@@ -238,7 +275,13 @@ func (r *Replica) addNewer(loss *lossOf, source *Offline, foreign, force bool) e
 	if first := trail.First(); foreign && trimmed > 0 || !foreign && first > from {
 		loss.before = max(first, trimmed)
 	}
-	err := trail.Read(max(from, loss.upTo+1), 0, 0, func(index uint64, _ uint32, data []byte) (bool, error) {
+	var err error
+	if !foreign {
+		if loss.parted, err = r.partedFrom(source); err != nil {
+			return err
+		}
+	}
+	err = trail.Read(max(from, loss.upTo+1), 0, 0, func(index uint64, _ uint32, data []byte) (bool, error) {
 		loss.upTo = index
 		e, err := DecodeEvent(data)
 		if err != nil || slices.Contains(passive, e.Kind) {

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
 	"kvgate/store"
@@ -325,4 +328,47 @@ func TestNothingIsProposedDuringARestore(t *testing.T) {
 	if leaseOf(s.Replica, "a") != nil {
 		t.Error("the call was decided during the restore")
 	}
+}
+
+// TestRestoreNoticesAnotherHistory: after `recover` from an older state a cluster may count fewer entries than an
+// archive of it, and yet have decided what the archive does not hold.
+func TestRestoreNoticesAnotherHistory(t *testing.T) {
+	s := startSingle(t)
+	budget(t, s.Replica, 100)
+	admit(t, s.Replica, heldBy("h", "a", 10))
+	early := archiveBytes(t, s.Replica)
+	for range 5 {
+		admit(t, s.Replica, heldBy("h", "b", 10))
+		release(t, s.Replica, "b")
+	}
+	late := archiveBytes(t, s.Replica)
+	o := RestoreOptions{Confirm: s.clusterID()}
+	if _, err := s.Restore(t.Context(), bytes.NewReader(late), o); err != nil {
+		t.Fatalf("what was just saved: %v", err)
+	}
+	// The archive of another past of the same cluster, ahead of this one.
+	past, index := anotherPast(t, s, early)
+	c, err := s.Restore(t.Context(), bytes.NewReader(past), o)
+	if !errors.Is(err, ErrNewerState) || !strings.Contains(err.Error(), "went another way") {
+		t.Errorf("an archive up to entry %d of another past: %+v, %v", index, c, err)
+	}
+}
+
+// anotherPast lets the state of an archive decide on, far beyond what s has, and returns an archive of that.
+func anotherPast(t *testing.T, s *single, archive []byte) ([]byte, uint64) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "early")
+	must(t, os.WriteFile(path, archive, 0o600))
+	m := offline(t, path).machine
+	index := s.raft.LastIndex() + 1000
+	data, err := proto.Marshal(&fsmpb.Batch{
+		Version: Version, LedgerTime: int64(time.Hour), WallTime: time.Now().UnixNano(),
+		Ops: []*fsmpb.Op{{Kind: &fsmpb.Op_Acquire{Acquire: &fsmpb.Acquire{Pool: ledger.DefaultPool, Ticket: "other", ReservationTokens: 1}}}},
+	})
+	must(t, err)
+	m.Apply(&raft.Log{Index: index, Term: 9, Type: raft.LogCommand, Data: data})
+	var out bytes.Buffer
+	_, err = m.save(&out, store.Header{WallTime: time.Now()})
+	must(t, err)
+	return out.Bytes(), index
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -191,11 +192,25 @@ func sameFields(a, b map[string]any) bool { return len(only(a, b)) == 0 && len(o
 func only(a, b map[string]any) map[string]any {
 	out := map[string]any{}
 	for name, value := range a {
-		if other, there := b[name]; !there || fmt.Sprint(value) != fmt.Sprint(other) {
+		if other, there := b[name]; !there || fmt.Sprint(value) != fmt.Sprint(other) && !sameMoment(value, other) {
 			out[name] = value
 		}
 	}
 	return out
+}
+
+// clockSlack is how far apart two snapshots may show one moment: a file keeps ledger time, and the time of day follows
+// from how long after its newest entry it was saved.
+const clockSlack = 3 * time.Second
+
+// sameMoment reports that two values are times of day that mean the same moment.
+func sameMoment(a, b any) bool {
+	one, err := time.Parse(time.RFC3339Nano, fmt.Sprint(a))
+	if err != nil {
+		return false
+	}
+	other, err := time.Parse(time.RFC3339Nano, fmt.Sprint(b))
+	return err == nil && one.Sub(other).Abs() <= clockSlack
 }
 
 // countEvents counts the events from an index on, by kind.
