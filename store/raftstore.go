@@ -102,8 +102,12 @@ func exitOn(log *slog.Logger) func(string, error) {
 // Close closes the file. Raft must be shut down before.
 func (s *RaftStore) Close() error { return s.bolt.Close() }
 
+// cachedEntries is two of raft's largest appends: followers that keep up are served from memory. An entry
+// may have 2 MiB, so many more would hold gigabytes after a flood of large operations.
+const cachedEntries = 128
+
 // Logs returns the log with a cache of recent entries over it, as raft should get it.
-func (s *RaftStore) Logs() (raft.LogStore, error) { return raft.NewLogCache(512, s) }
+func (s *RaftStore) Logs() (raft.LogStore, error) { return raft.NewLogCache(cachedEntries, s) }
 
 // IsMonotonic makes raft drop its whole log after installing a snapshot. bbolt could live with gaps, but raft
 // then keeps old entries, and one that conflicts at the snapshot's index makes a follower fetch snapshots for
