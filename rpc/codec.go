@@ -58,17 +58,16 @@ func (c jsonCodec) MarshalStable(message any) ([]byte, error) {
 // IsBinary says that encoded messages are text.
 func (c jsonCodec) IsBinary() bool { return false }
 
-// Unmarshal implements connect.Codec. Connect answers invalid_argument with the error's text.
+// Unmarshal implements connect.Codec. What is wrong with the data is noted in the message, see unreadable.
 func (c jsonCodec) Unmarshal(data []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return fmt.Errorf("%T is not a protobuf message", message)
 	}
 	if len(data) == 0 {
-		return errors.New("the body is empty, send a JSON object, at least {}")
-	}
-	if err := (protojson.UnmarshalOptions{}).Unmarshal(data, m); err != nil {
-		return jsonError(err, m)
+		noteUnreadable(m, errors.New("the body is empty, send a JSON object, at least {}"))
+	} else if err := (protojson.UnmarshalOptions{}).Unmarshal(data, m); err != nil {
+		noteUnreadable(m, jsonError(err, m))
 	}
 	return nil
 }

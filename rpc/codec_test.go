@@ -1,13 +1,20 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
 	"kvgate/ledger"
+	kvgatev1 "kvgate/rpc/kvgate/v1"
 )
 
 // recordAcquire keeps the last operation that reached the backend and admits it.
@@ -86,6 +93,59 @@ func TestJSONRefusesWhatItDoesNotKnow(t *testing.T) {
 				t.Errorf("the backend was called with %+v", got)
 			}
 		})
+	}
+}
+
+// TestUnreadableRequestsNameTheField, as any other bad value does, also where messages are streamed.
+func TestUnreadableRequestsNameTheField(t *testing.T) {
+	r := start(t, &fakeBackend{})
+	for body, field := range map[string]string{
+		`{"ticketId":"t","promptTokens":1,"maxWiat":"1s"}`: "maxWiat",
+		`{"ticketId":"t","ticketId":"u"}`:                  "ticketId",
+		`{"ticketId":"t","mode":"MODE_TRIAN"}`:             "mode",
+		`{"ticketId":"t","promptTokens":1.5}`:              "promptTokens",
+		`{"ticketId":5}`:                                   "ticketId",
+		`[]`:                                               "",
+		``:                                                 "",
+	} {
+		a := r.postAs("AdmissionService/Acquire", "application/json", []byte(body))
+		if info := a.info(t); a.code() != "invalid_argument" || info.GetCode() != CodeInvalidArgument || info.GetField() != field {
+			t.Errorf("%s: got %s, want field %q", body, a.raw, field)
+		}
+	}
+	envelope := []byte(`{"formIndex":1}`)
+	res, err := r.client.Post(r.url+"/kvgate.v1.ObserveService/WatchEvents", "application/connect+json",
+		bytes.NewReader(append([]byte{0, 0, 0, 0, byte(len(envelope))}, envelope...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	got, err := io.ReadAll(res.Body)
+	for _, want := range []string{`"invalid_argument"`, "formIndex", "ErrorInfo"} {
+		if err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("stream: got %q, %v, want %s", got, err, want)
+		}
+	}
+}
+
+// TestNotesOfClients: a client that sends the field in which the codec leaves its notes is refused.
+func TestNotesOfClients(t *testing.T) {
+	m := &kvgatev1.AcquireRequest{TicketId: "t", PromptTokens: 1}
+	if err := unreadable(m); err != nil {
+		t.Fatal(err)
+	}
+	m.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1))
+	if err := unreadable(m); err != nil {
+		t.Errorf("an unknown field of a newer client: %v", err)
+	}
+	noteUnreadable(m, errors.New("mine"))
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := start(t, &fakeBackend{}).postAs("AdmissionService/Acquire", "application/proto", raw)
+	if a.code() != "invalid_argument" || a.message() != "mine" {
+		t.Errorf("got %s", a.raw)
 	}
 }
 

@@ -105,11 +105,11 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// handlerOptions puts the stages of a call in order: measured, errors mapped, the caller's own
-// interceptors, validated.
+// handlerOptions puts the stages of a call in order: measured, errors mapped, refused when unreadable, the
+// caller's own interceptors, validated.
 func (s *Server) handlerOptions(calls *callMetrics, validator protovalidate.Validator) []connect.HandlerOption {
 	status := s.options.Backend.Status
-	chain := []connect.Interceptor{calls.interceptor(), s.hints.interceptor(), mapErrors(status)}
+	chain := []connect.Interceptor{calls.interceptor(), s.hints.interceptor(), mapErrors(status), readable{status}}
 	if s.options.Tokens != nil {
 		chain = append(chain, &guard{s.options.Tokens, status})
 	}
