@@ -77,9 +77,10 @@ fuzz: ## Run every fuzz target for FUZZTIME each
 	    echo "== $$f $$t"; $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) $$f; done; done
 
 .PHONY: bench
-bench: ## Run the benchmarks and print rates and ratios
+bench: build $(BIN)/enginesim $(VENV)/tools ## Run the benchmarks and print rates and ratios
 	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./ledger ./store ./fsm ./scrape ./rpc
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./integration/bench
+	cd rpc/python && PYTHONPATH=src timeout 300 $(VENV)/bin/python tests/bench.py
 
 .PHONY: chaos
 chaos: ## Run EPISODES random fault episodes on three nodes, for at most DURATION seconds; SEED repeats

@@ -146,7 +146,7 @@ def _decode(answer: type[M], headers: httpx.Headers, body: bytes) -> M:
 
 def _refusal(status: int, headers: httpx.Headers, body: bytes, leader: str) -> Failure:
     """The failure that an answer other than 200 stands for."""
-    code, message = _CODE_OF_STATUS.get(status, "unknown"), f"HTTP status {status}"
+    code, message = _CODE_OF_STATUS.get(status, "unknown"), f"HTTP status {status}{_hint(headers, body)}"
     details: object = None
     try:
         said = json.loads(body) if headers.get("content-type", "").startswith("application/json") else {}
@@ -165,6 +165,14 @@ def _refusal(status: int, headers: httpx.Headers, body: bytes, leader: str) -> F
         retry_after=max(0.0, info.retry_after.seconds + info.retry_after.nanos / 1e9),
         leader_hint=info.leader_hint or leader,
     )
+
+
+def _hint(headers: httpx.Headers, body: bytes) -> str:
+    """What a server that is no coordinator says besides its status: where to go, or the first line of a text."""
+    said = headers.get("location", "")
+    if not said and headers.get("content-type", "text/plain").startswith("text/plain"):
+        said = body[:200].decode(errors="replace").strip().partition("\n")[0]
+    return f": {said[:100]!r}" if said else ""
 
 
 def _error_info(details: object) -> types_pb2.ErrorInfo:
