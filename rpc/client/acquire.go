@@ -30,7 +30,7 @@ const queuedAfter = 500 * time.Millisecond
 // Calls with the same ticket share one lease. A new call first waits until the client's own release
 // or cancel of that ticket, if any, is known to have happened.
 func (c *Client) Acquire(ctx context.Context, req Request) (*Grant, error) {
-	msg, err := req.message(c.cfg.holder)
+	msg, err := req.message(c.poolName(req.Pool), c.cfg.holder)
 	if err != nil {
 		c.record(Event{Kind: EventError, Pool: req.Pool, Ticket: req.Ticket, Err: err})
 		return nil, err

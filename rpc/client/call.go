@@ -11,9 +11,6 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// callBudget bounds a call that does not wait, over all its tries.
-const callBudget = 10 * time.Second
-
 // maxRetryAfter bounds what a coordinator may ask a client to pause.
 const maxRetryAfter = 5 * time.Second
 
@@ -78,13 +75,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // unary is a method of a Connect client.
 type unary[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error)
 
-// call makes an idempotent call that does not wait, with retries for at most callBudget.
+// call makes an idempotent call that does not wait, with retries for at most the call budget.
 func call[Req, Res any](ctx context.Context, c *Client, method unary[Req, Res], msg *Req) (*Res, error) {
 	if !c.calls.enter() {
 		return nil, ErrClosed
 	}
 	defer c.calls.leave()
-	budget, cancel := context.WithTimeout(ctx, callBudget)
+	budget, cancel := context.WithTimeout(ctx, c.cfg.callBudget)
 	defer cancel()
 	defer context.AfterFunc(c.base, cancel)()
 

@@ -146,7 +146,7 @@ func (c *Client) Cluster() kvgatev1connect.ClusterServiceClient { return c.rawCl
 // returns a grant with that reason. When a first try was carried out but its answer got lost, the
 // answer is CANCEL_STATE_UNKNOWN.
 func (c *Client) Cancel(ctx context.Context, pool, ticket string) (kvgatev1.CancelState, error) {
-	msg := &kvgatev1.CancelRequest{Pool: poolName(pool), TicketId: ticket}
+	msg := &kvgatev1.CancelRequest{Pool: c.poolName(pool), TicketId: ticket}
 	if err := validate(msg); err != nil {
 		return 0, err
 	}
@@ -157,7 +157,7 @@ func (c *Client) Cancel(ctx context.Context, pool, ticket string) (kvgatev1.Canc
 // Release ends the lease of a ticket of whatever grant, and says whether there was one. It is for
 // leases that this client has no [Grant] of; Grant.Release is fenced and never fails.
 func (c *Client) Release(ctx context.Context, pool, ticket string, usage ...Usage) (bool, error) {
-	msg := &kvgatev1.ReleaseRequest{Pool: poolName(pool), TicketId: ticket, HolderId: c.cfg.holder}
+	msg := &kvgatev1.ReleaseRequest{Pool: c.poolName(pool), TicketId: ticket, HolderId: c.cfg.holder}
 	if len(usage) > 0 {
 		msg.Usage = usage[0].message()
 	}
@@ -171,7 +171,7 @@ func (c *Client) Release(ctx context.Context, pool, ticket string, usage ...Usag
 // DrainStep returns the pool's metrics since the previous drain and starts the next window. The same
 // runID and step again return the same, so a call that failed may be repeated.
 func (c *Client) DrainStep(ctx context.Context, pool string, step int64, runID string) (map[string]float64, error) {
-	msg := &kvgatev1.DrainStepRequest{Pool: poolName(pool), Step: step, RunId: runID}
+	msg := &kvgatev1.DrainStepRequest{Pool: c.poolName(pool), Step: step, RunId: runID}
 	if err := validate(msg); err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (c *Client) DrainStep(ctx context.Context, pool string, step int64, runID s
 
 // Budget returns the pool's tokens: ceiling, reserved, available, and how it is doing.
 func (c *Client) Budget(ctx context.Context, pool string) (*kvgatev1.GetBudgetResponse, error) {
-	msg := &kvgatev1.GetBudgetRequest{Pool: poolName(pool)}
+	msg := &kvgatev1.GetBudgetRequest{Pool: c.poolName(pool)}
 	if err := validate(msg); err != nil {
 		return nil, err
 	}

@@ -31,13 +31,18 @@ func TestNewRefuses(t *testing.T) {
 		"no scheme":   {[]string{"127.0.0.1:7070"}, nil, "endpoints"},
 		"ftp":         {[]string{"ftp://h"}, nil, "endpoints"},
 		"query":       {[]string{"http://h:1/?a=b"}, nil, "endpoints"},
-		"long holder": {ok, []Option{WithHolder(strings.Repeat("h", 257))}, "holderId"},
+		"long holder": {ok, []Option{WithHolderID(strings.Repeat("h", 257))}, "holderId"},
 		"budget":      {ok, []Option{WithDecisionBudget(0)}, "decisionBudget"},
 		"max wait":    {ok, []Option{WithDefaultMaxWait(-1)}, "defaultMaxWait"},
 		"retry":       {ok, []Option{WithRetry(2, 1)}, "retryLongest"},
 		"retry zero":  {ok, []Option{WithRetry(0, 1)}, "retryFirst"},
 		"timeout":     {ok, []Option{WithAttemptTimeout(-1)}, "attemptTimeout"},
 		"ttl":         {ok, []Option{WithDefaultTTL(0)}, "defaultTTL"},
+		"call budget": {ok, []Option{WithCallBudget(0)}, "callBudget"},
+		"long pool":   {ok, []Option{WithPool(strings.Repeat("p", 257))}, "pool"},
+		"token line":  {ok, []Option{WithToken("secret\n")}, "token"},
+		"token space": {ok, []Option{WithToken(" secret")}, "token"},
+		"token é":     {ok, []Option{WithToken("sécret")}, "token"},
 		"logger":      {ok, []Option{WithLogger(nil)}, "logger"},
 		"two clients": {ok, []Option{WithHTTPClient(http.DefaultClient), WithTLSConfig(&tls.Config{MinVersion: tls.VersionTLS13})}, "tlsConfig"},
 	} {
@@ -45,6 +50,9 @@ func TestNewRefuses(t *testing.T) {
 		var e *Error
 		if !errors.As(err, &e) || e.Field != try.field || !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: got %v, want field %s", name, err, try.field)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the token is shown: %v", name, err)
 		}
 	}
 }
@@ -114,7 +122,7 @@ func TestCallsHaveABudget(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != connect.CodeUnavailable {
 			t.Fatalf("got %v", err)
 		}
-		if took := time.Since(began); took > callBudget+time.Second {
+		if took := time.Since(began); took > defaultConfig().callBudget+time.Second {
 			t.Fatalf("took %v", took)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -134,7 +142,7 @@ func TestTroubleIsLoggedRarely(t *testing.T) {
 		seen := map[EventKind]int{}
 		w := newWorld(t, []string{"a:1"}, nil,
 			WithLogger(slog.New(slog.NewTextHandler(&out, nil))),
-			WithMetrics(func(e Event) { mu.Lock(); defer mu.Unlock(); seen[e.Kind]++ }))
+			WithOnEvent(func(e Event) { mu.Lock(); defer mu.Unlock(); seen[e.Kind]++ }))
 		for range 50 {
 			w.acquire("t1")
 		}

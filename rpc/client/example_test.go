@@ -73,7 +73,7 @@ func ExampleClient_Acquire_invalid() {
 // The step's metrics, once per training step.
 func ExampleClient_DrainStep() {
 	ctx := context.Background()
-	c, err := client.New([]string{"http://127.0.0.1:7070"}, client.WithMetrics(func(e client.Event) {
+	c, err := client.New([]string{"http://127.0.0.1:7070"}, client.WithOnEvent(func(e client.Event) {
 		if e.Kind == client.EventDegraded {
 			slog.Debug("went ahead without a lease", "ticket", e.Ticket, "error", e.Err)
 		}

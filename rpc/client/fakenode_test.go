@@ -269,7 +269,7 @@ func newWorld(t *testing.T, addresses []string, up []string, opts ...Option) *wo
 		urls[i] = "http://" + address
 	}
 	inMemory := func(c *config) { c.dial = w.net.dial }
-	opts = append([]Option{inMemory, WithHolder("h1"), WithLogger(slog.New(slog.DiscardHandler))}, opts...)
+	opts = append([]Option{inMemory, WithHolderID("h1"), WithLogger(slog.New(slog.DiscardHandler))}, opts...)
 	c, err := New(urls, opts...)
 	if err != nil {
 		t.Fatal(err)

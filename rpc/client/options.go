@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -18,6 +19,7 @@ import (
 type Option func(*config)
 
 type config struct {
+	pool           string
 	holder         string
 	httpClient     *http.Client
 	dial           dialFunc // nil means TCP
@@ -29,6 +31,7 @@ type config struct {
 	defaultMaxWait time.Duration
 	defaultTTL     time.Duration
 	attemptTimeout time.Duration
+	callBudget     time.Duration
 	retryMin       time.Duration
 	retryMax       time.Duration
 	autoRenew      bool
@@ -37,12 +40,14 @@ type config struct {
 
 func defaultConfig() config {
 	return config{
+		pool:           defaultPool,
 		holder:         newHolderID(),
 		logger:         slog.Default(),
 		decisionBudget: 3 * time.Second,
 		defaultMaxWait: 30 * time.Second,
 		defaultTTL:     600 * time.Second,
 		attemptTimeout: 3 * time.Second,
+		callBudget:     10 * time.Second,
 		retryMin:       50 * time.Millisecond,
 		retryMax:       time.Second,
 		autoRenew:      true,
@@ -58,9 +63,12 @@ func newHolderID() string {
 	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), uuid.NewString())
 }
 
-// WithHolder names this process. Two live processes must never share a name: each would keep the
+// WithPool is the engine fleet of requests and calls that name none. Default "default".
+func WithPool(pool string) Option { return func(c *config) { c.pool = pool } }
+
+// WithHolderID names this process. Two live processes must never share a name: each would keep the
 // other's leases alive. Default: host, process id and a random part.
-func WithHolder(id string) Option { return func(c *config) { c.holder = id } }
+func WithHolderID(id string) Option { return func(c *config) { c.holder = id } }
 
 // WithoutHolder sends no holder and no heartbeats: what this process leaves behind when it dies is
 // reclaimed only when its leases expire.
@@ -80,9 +88,9 @@ func WithToken(token string) Option { return func(c *config) { c.token = token }
 // most once in ten seconds each kind.
 func WithLogger(l *slog.Logger) Option { return func(c *config) { c.logger = l } }
 
-// WithMetrics calls hook for every [Event], from many goroutines at once, synchronously: it must not
+// WithOnEvent calls hook for every [Event], from many goroutines at once, synchronously: it must not
 // block. [Client.Stats] counts the same events.
-func WithMetrics(hook func(Event)) Option { return func(c *config) { c.hook = hook } }
+func WithOnEvent(hook func(Event)) Option { return func(c *config) { c.hook = hook } }
 
 // WithDecisionBudget is how much longer than its max wait an Acquire may take before the client lets
 // the attempt go ahead by itself. It is also how long a new ticket puts up with a coordinator that
@@ -101,6 +109,10 @@ func WithDefaultTTL(d time.Duration) Option { return func(c *config) { c.default
 // WithAttemptTimeout bounds each try of a call that does not wait (release, renew, cancel,
 // heartbeat…). Default 3 s.
 func WithAttemptTimeout(d time.Duration) Option { return func(c *config) { c.attemptTimeout = d } }
+
+// WithCallBudget bounds a call that does not wait and only asks (DrainStep, Budget…), over all its tries.
+// Default 10 s.
+func WithCallBudget(d time.Duration) Option { return func(c *config) { c.callBudget = d } }
 
 // WithRetry sets the pause between rounds over the endpoints: it starts at first, doubles up to
 // longest, and is drawn at random within half of it. Default 50 ms and 1 s.
@@ -130,6 +142,7 @@ func (c *config) check() error {
 		{"decisionBudget", c.decisionBudget},
 		{"defaultTTL", c.defaultTTL},
 		{"attemptTimeout", c.attemptTimeout},
+		{"callBudget", c.callBudget},
 		{"retryFirst", c.retryMin},
 	} {
 		if d.value <= 0 {
@@ -143,12 +156,27 @@ func (c *config) check() error {
 		return optionError("retryLongest", c.retryMax, fmt.Sprintf("at least %v", c.retryMin))
 	case c.httpClient != nil && c.tlsConfig != nil:
 		return optionError("tlsConfig", "set", "none next to an HTTP client, which brings its own")
+	case !validToken(c.token):
+		return optionError("token", "not shown", "printable ASCII text without line ends or spaces around it")
 	case c.logger == nil:
 		return optionError("logger", nil, "a logger; slog.DiscardHandler keeps it silent")
-	case c.holder == "":
+	}
+	if c.pool == "" {
+		c.pool = defaultPool
+	}
+	if err := validate(&kvgatev1.GetBudgetRequest{Pool: c.pool}); err != nil {
+		return err
+	}
+	if c.holder == "" {
 		return nil
 	}
 	return validate(&kvgatev1.HeartbeatRequest{HolderId: c.holder})
+}
+
+// validToken reports whether a token can go into a header: one that was read from a file as it is ends
+// with a line end.
+func validToken(token string) bool {
+	return token == strings.TrimSpace(token) && !strings.ContainsFunc(token, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 func optionError(option string, value any, allowed string) error {

@@ -138,7 +138,7 @@ func (c *Client) renew(ctx context.Context, pool string, grants []*Grant, ttl ti
 // The answers are in the order of leaseIDs. Grants of this client are better renewed by [Grant.Renew],
 // which fences; with auto-renewal on (the default) neither is needed.
 func (c *Client) Renew(ctx context.Context, pool string, leaseIDs []string, ttl time.Duration) ([]*kvgatev1.RenewedLease, error) {
-	return c.renewLeases(ctx, poolName(pool), leaseIDs, nil, ttl)
+	return c.renewLeases(ctx, c.poolName(pool), leaseIDs, nil, ttl)
 }
 
 func (c *Client) renewLeases(ctx context.Context, pool string, ids []string, fences []uint64, ttl time.Duration) ([]*kvgatev1.RenewedLease, error) {

@@ -41,12 +41,12 @@ const (
 // NoWait as a MaxWait asks for a decision at once.
 const NoWait time.Duration = -1
 
-// defaultPool is what an empty pool name means.
+// defaultPool is the client's pool unless WithPool names another.
 const defaultPool = "default"
 
 // Request asks for one lease.
 type Request struct {
-	// Pool is the engine fleet; empty means "default".
+	// Pool is the engine fleet; empty means the client's, see WithPool.
 	Pool string
 	// Ticket is the caller's id for one backend attempt, e.g. "req-17:0", 1 to 256 bytes. Asking again
 	// with the same ticket joins the waiter or answers with the lease that it has.
@@ -86,17 +86,17 @@ type Usage struct {
 	Outcome string
 }
 
-func poolName(pool string) string {
+func (c *Client) poolName(pool string) string {
 	if pool == "" {
-		return defaultPool
+		return c.cfg.pool
 	}
 	return pool
 }
 
 // message returns the API's form of r, or an *Error that wraps ErrInvalid.
-func (r *Request) message(holder string) (*kvgatev1.AcquireRequest, error) {
+func (r *Request) message(pool, holder string) (*kvgatev1.AcquireRequest, error) {
 	msg := &kvgatev1.AcquireRequest{
-		Pool: poolName(r.Pool), TicketId: r.Ticket,
+		Pool: pool, TicketId: r.Ticket,
 		PromptTokens: r.PromptTokens, MaxNewTokens: r.MaxNewTokens,
 		Mode: r.Mode, Protected: r.Protected, Priority: r.Priority,
 		SessionId: r.Session, GroupId: r.Group, HolderId: holder, Rid: r.RID,

@@ -40,7 +40,7 @@ const NeverIdle time.Duration = -1
 
 // SessionRequest describes a session to open.
 type SessionRequest struct {
-	// Pool is the engine fleet; empty means "default".
+	// Pool is the engine fleet; empty means the client's, see WithPool.
 	Pool string
 	// ID is what engines see as session_id, 1 to 256 bytes. Use a fresh one for each agent program.
 	ID    string
@@ -54,9 +54,9 @@ type SessionRequest struct {
 	EngineURL string
 }
 
-func (r *SessionRequest) message() *kvgatev1.OpenSessionRequest {
+func (r *SessionRequest) message(pool string) *kvgatev1.OpenSessionRequest {
 	msg := &kvgatev1.OpenSessionRequest{
-		Pool: poolName(r.Pool), SessionId: r.ID, GroupId: r.Group, Kind: r.Kind, EngineUrl: r.EngineURL,
+		Pool: pool, SessionId: r.ID, GroupId: r.Group, Kind: r.Kind, EngineUrl: r.EngineURL,
 	}
 	switch {
 	case r.IdleTimeout == NeverIdle:
@@ -90,7 +90,7 @@ func (s *Session) Close(mode CloseMode) { s.c.CloseSession(s.Pool, s.ID, mode) }
 // (ErrSessionClosing), when the coordinator or the engine refused (an *Error), when the client is
 // closed (ErrClosed), or when ctx is done.
 func (c *Client) OpenSession(ctx context.Context, r SessionRequest) (*Session, error) {
-	msg := r.message()
+	msg := r.message(c.poolName(r.Pool))
 	if err := validate(msg); err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (c *Client) OpenSession(ctx context.Context, r SessionRequest) (*Session, e
 // TouchSession starts the idle clock of an open session anew. Unlike the other calls it returns every
 // error: whoever lets it be misses nothing while the coordinator is away.
 func (c *Client) TouchSession(ctx context.Context, pool, id string) error {
-	msg := &kvgatev1.TouchSessionRequest{Pool: poolName(pool), SessionId: id}
+	msg := &kvgatev1.TouchSessionRequest{Pool: c.poolName(pool), SessionId: id}
 	if err := validate(msg); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (c *Client) TouchSession(ctx context.Context, pool, id string) error {
 // BindSession records where the router placed the session's first turn; later grants carry it. ttl slides
 // with each turn; 0 means while the session is open.
 func (c *Client) BindSession(ctx context.Context, pool, id, engineURL string, dpRank int32, ttl time.Duration) error {
-	msg := &kvgatev1.BindSessionRequest{Pool: poolName(pool), SessionId: id, EngineUrl: engineURL, DpRank: dpRank}
+	msg := &kvgatev1.BindSessionRequest{Pool: c.poolName(pool), SessionId: id, EngineUrl: engineURL, DpRank: dpRank}
 	if ttl != 0 {
 		msg.Ttl = durationpb.New(ttl)
 	}
@@ -145,7 +145,7 @@ func (c *Client) CloseSessionWait(ctx context.Context, pool, id string, mode Clo
 
 // CloseGroup begins to close all open sessions of a rollout group, like CloseSession.
 func (c *Client) CloseGroup(pool, group string, mode CloseMode) {
-	msg := &kvgatev1.CloseGroupRequest{Pool: poolName(pool), GroupId: group, Mode: mode}
+	msg := &kvgatev1.CloseGroupRequest{Pool: c.poolName(pool), GroupId: group, Mode: mode}
 	c.deliver(Event{Pool: msg.GetPool(), Group: group}, validate(msg), func(ctx context.Context) error {
 		_, err := c.sessions.CloseGroup(ctx, connect.NewRequest(msg))
 		return err
@@ -153,7 +153,7 @@ func (c *Client) CloseGroup(pool, group string, mode CloseMode) {
 }
 
 func (c *Client) sendClose(pool, id string, mode CloseMode) *delivery {
-	msg := &kvgatev1.CloseSessionRequest{Pool: poolName(pool), SessionId: id, Mode: mode}
+	msg := &kvgatev1.CloseSessionRequest{Pool: c.poolName(pool), SessionId: id, Mode: mode}
 	return c.deliver(Event{Pool: msg.GetPool(), Session: id}, validate(msg), func(ctx context.Context) error {
 		_, err := c.sessions.CloseSession(ctx, connect.NewRequest(msg))
 		return err

@@ -128,7 +128,7 @@ func TestCloseIsGivenUpInTheEnd(t *testing.T) {
 				lost = append(lost, e)
 			}
 		}
-		w := newWorld(t, []string{"a:1"}, nil, WithMetrics(hook))
+		w := newWorld(t, []string{"a:1"}, nil, WithOnEvent(hook))
 		err := w.client.CloseSessionWait(t.Context(), "", "s", Join)
 		if err == nil || w.client.Stats().ClosesLost != 1 || len(lost) != 1 || lost[0].Session != "s" {
 			t.Errorf("got %v, lost %v", err, lost)
