@@ -124,6 +124,13 @@ func TestReportOnPaper(t *testing.T) {
 		t.Errorf("%d explanations stay closed on paper", n)
 	}
 	b.do(colours("light", ""))
+	wide := `document.querySelector(".u-wrap").clientWidth`
+	if w := ask(b, chromedp.Evaluate[int](`dispatchEvent(new Event("beforeprint")), `+wide)); w > 680 {
+		t.Errorf("charts are %d wide when the page is laid out for paper, which has all of it shrunk", w)
+	}
+	if w := ask(b, chromedp.Evaluate[int](`dispatchEvent(new Event("afterprint")), `+wide)); w <= 680 {
+		t.Errorf("charts stay %d wide after printing", w)
+	}
 	b.print()
 	b.quiet()
 }

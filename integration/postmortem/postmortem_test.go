@@ -178,7 +178,7 @@ func TestFromTheFileAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	incident := `(?s)<time [^>]*>` + clock + `</time>\s*<div><p class="title">[^\n]* `
+	incident := `(?s)<time [^>]*>` + clock + `</time></div>\s*<div><p class="title">[^\n]* `
 	_, told, _ := strings.Cut(string(page), "</style>\n</head>")
 	expect(t, "the report", told,
 		incident+`Holder worker-7 went silent and was given up</p>\s*<p>3 leases with 12,000 tokens, 40\.0% of the ceiling, came back\.</p>\s*<p class="tickets">Tickets: <code>w:1</code>, <code>w:2</code>, <code>w:3</code>`,

@@ -9,6 +9,7 @@
     engine_lost: "--red", close_failed: "--red", degraded: "--red", holder_expired: "--orange", lease_expired: "--orange",
     settings: "--purple", engine_joined: "--green", leader: "--grey", pool_deleted: "--grey",
   };
+  const hidden = new Set(["engine_joined", "lease_expired"]); // in the list only
   const palette = ["--sky", "--purple", "--yellow", "--red"];
   const decisionColour = {
     "admitted at once": "--green", "admitted after waiting": "--blue", "queued: older_waiter": "--grey",
@@ -34,7 +35,7 @@
           ctx.fillRect(x, bbox.top, Math.max(end - x, 2), bbox.height);
           continue;
         }
-        if (bands || m.kind === "engine_joined" || m.kind === "lease_expired") continue;
+        if (bands || hidden.has(m.kind)) continue;
         ctx.strokeStyle = css(markColour[m.kind] || "--grey");
         ctx.lineWidth = 1.5 * devicePixelRatio;
         ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]);
@@ -44,7 +45,30 @@
         ctx.stroke();
       }
       ctx.restore();
+      if (!bands) drawNumbers(u);
     };
+  }
+
+  // drawNumbers puts the numbers of the incidents over the marks, as far as there is room.
+  function drawNumbers(u) {
+    const { ctx, bbox } = u;
+    const dpr = devicePixelRatio, size = 13 * dpr;
+    let free = -Infinity;
+    ctx.save();
+    ctx.font = `600 ${10 * dpr}px system-ui, 'DejaVu Sans', sans-serif`;
+    ctx.textAlign = "center";
+    ctx.textBaseline = "middle";
+    data.marks.forEach((m, i) => {
+      const x = Math.max(u.valToPos(m.t, "x", true), bbox.left);
+      const width = Math.max(size, ctx.measureText(i + 1).width + 6 * dpr);
+      if (hidden.has(m.kind) || x > bbox.left + bbox.width || m.t < u.scales.x.min && m.end === null || x - width / 2 < free) return;
+      free = x + width / 2 + dpr;
+      ctx.fillStyle = css(markColour[m.kind] || "--grey");
+      ctx.fillRect(x - width / 2, bbox.top - size - dpr, width, size);
+      ctx.fillStyle = css("--bg");
+      ctx.fillText(i + 1, x, bbox.top - size / 2 - dpr / 2);
+    });
+    ctx.restore();
   }
 
   const axis = (more) => Object.assign({
@@ -64,7 +88,7 @@
   function plot(id, series, values, axes, scales) {
     const at = document.getElementById(id);
     const options = {
-      width: at.clientWidth || 680, height: 190, padding: [null, axes.length > 1 || at.clientWidth < 640 ? null : 62, null, null],
+      width: at.clientWidth || 680, height: 200, padding: [18, axes.length > 1 || at.clientWidth < 640 ? null : 62, null, null],
       tzDate: (t) => uPlot.tzDate(new Date((t + data.offset) * 1e3), "Etc/UTC"),
       cursor: { sync: { key: sync.key }, drag: { x: true, y: false } },
       legend: { live: true },
@@ -120,7 +144,7 @@
   function resize(width) {
     for (const [at, u] of charts) {
       const w = width || at.clientWidth;
-      if (w > 0 && w !== u.width) u.setSize({ width: w, height: 190 });
+      if (w > 0 && w !== u.width) u.setSize({ width: w, height: 200 });
     }
   }
 
@@ -133,6 +157,9 @@
     draw();
     resize(printing ? 680 : 0);
   };
+  // Before the page is laid out for paper: charts as wide as the window would have all of it shrunk.
+  addEventListener("beforeprint", () => onPaper(true));
+  addEventListener("afterprint", () => onPaper(false));
   paper.addEventListener("change", (e) => onPaper(e.matches));
   document.documentElement.dataset.ready = "yes";
 })();

@@ -54,8 +54,19 @@ type finder struct {
 	waiters  map[*Incident]int
 	degraded map[string]*Incident
 	ceiling  map[string]int64
-	// last is the newest incident of a pool that a change of its ceiling belongs to.
-	last map[string]*Incident
+	// last is the newest incident of a pool that a change of its ceiling belongs to; effects says what it did.
+	last    map[string]*Incident
+	effects map[*Incident]*effect
+}
+
+// effect is what a change, or the loss of an engine, does to tickets from then on.
+type effect struct {
+	// fitted is the ceiling before it, when it lowered that; off: it turned admission off.
+	fitted int64
+	off    bool
+	// gone counts the tickets that were let go for it, why says for what reason.
+	gone int
+	why  string
 }
 
 // Incidents lists what stands out among the events of a pool, or of all pools when pool is empty, in order.
@@ -63,6 +74,7 @@ func Incidents(events []*Event, pool string) []Incident {
 	f := &finder{
 		at: map[string]*Incident{}, tokens: map[*Incident]int64{}, waiters: map[*Incident]int{},
 		degraded: map[string]*Incident{}, ceiling: map[string]int64{}, last: map[string]*Incident{},
+		effects: map[*Incident]*effect{},
 	}
 	for _, e := range events {
 		if pool == "" || e.Pool == "" || e.Pool == pool {
@@ -71,6 +83,9 @@ func Incidents(events []*Event, pool string) []Incident {
 	}
 	out := make([]Incident, len(f.out))
 	for i, x := range f.out {
+		if did := f.effects[x]; did != nil && did.gone > 0 {
+			x.Detail = join(x.Detail, fmt.Sprintf("%s let go without a lease for it (%s).", words.Count(did.gone, "ticket was", "tickets were"), did.why))
+		}
 		out[i] = *x
 	}
 	return out
@@ -176,6 +191,9 @@ func (f *finder) resized(e *Event) {
 	if i == nil || i.Index != e.Index {
 		return
 	}
+	if was := f.ceiling[e.Pool]; e.CeilingAfter < was {
+		f.effect(i).fitted = was
+	}
 	i.Detail = join(i.Detail, fmt.Sprintf("The ceiling went from %s to %s tokens.", words.Number(f.ceiling[e.Pool]), words.Number(e.CeilingAfter)))
 }
 
@@ -216,6 +234,14 @@ func (f *finder) expired(e *Event) {
 func (f *finder) settings(e *Event) {
 	i := f.add(e, Incident{Kind: Settings, Title: "Settings changed: " + changes(e)})
 	f.last[e.Pool] = i
+	f.effect(i).off = e.SettingsBefore.GetAdmission() && e.SettingsAfter != nil && !e.SettingsAfter.GetAdmission()
+}
+
+func (f *finder) effect(i *Incident) *effect {
+	if f.effects[i] == nil {
+		f.effects[i] = &effect{}
+	}
+	return f.effects[i]
 }
 
 // outage opens and closes a time without usable capacity.
@@ -243,16 +269,19 @@ func capital(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// letGo counts what an outage, or a change of settings, let go without a lease.
+// letGo counts what an outage, a change of settings or a lost engine let go without a lease, as long as it lasted.
 func (f *finder) letGo(e *Event) {
-	switch e.Reason {
-	case "degraded":
-		if i := f.degraded[e.Pool]; i != nil {
-			i.name(e.TicketId)
-		}
-	case "disabled", "oversized":
-		if i := f.last[e.Pool]; i != nil && i.Index == e.Index {
-			i.name(e.TicketId)
-		}
+	i := f.last[e.Pool]
+	if e.Reason == "degraded" {
+		i = f.degraded[e.Pool]
+	}
+	if i == nil {
+		return
+	}
+	did := f.effect(i)
+	switch {
+	case e.Reason == "degraded", e.Reason == "disabled" && did.off, e.Reason == "oversized" && e.Tokens <= did.fitted:
+		did.gone, did.why = did.gone+1, e.Reason
+		i.name(e.TicketId)
 	}
 }

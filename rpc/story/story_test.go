@@ -269,6 +269,8 @@ func TestIncidents(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	s.acquire(45*sec, ledger.Acquire{Ticket: "wide", ReservationTokens: 8_000, MaxWait: -1}) // fitted before
+	s.acquire(46*sec, ledger.Acquire{Ticket: "huge", ReservationTokens: 80_000, MaxWait: -1})
 	s.do(50*sec, func() {
 		s.l.Reconcile(ledger.DefaultPool, ledger.Round{Degrade: true, Reason: "no engines listed", Engines: []ledger.Engine{engine("e1", 10_000), dead}})
 	})
@@ -286,8 +288,8 @@ func TestIncidents(t *testing.T) {
 	want += `12:01 engine_joined trouble=false | Engines http://e1:30000 and http://e2:30000 joined | The ceiling went from 0 to 18,000 tokens. | 
 12:20 holder_expired trouble=true | Holder worker-7 went silent and was given up | 2 leases with 7,200 tokens, 40.0% of the ceiling, came back. | w:1 w:2
 12:30 engine_lost trouble=true | Engine http://e2:30000 lost | http://e2:30000: connection refused. The ceiling went from 18,000 to 9,000 tokens. | 
-12:40 settings trouble=false | Settings changed: headroom 0.9 -> 0.09, maxWait 30s -> 1m30s | The ceiling went from 9,000 to 900 tokens. | 
-12:50 degraded trouble=true | Degraded for 5s | No engines listed. | late
+12:40 settings trouble=false | Settings changed: headroom 0.9 -> 0.09, maxWait 30s -> 1m30s | The ceiling went from 9,000 to 900 tokens. 1 ticket was let go without a lease for it (oversized). | wide
+12:50 degraded trouble=true | Degraded for 5s | No engines listed. 1 ticket was let go without a lease for it (degraded). | late
 12:52 leader trouble=false | n2 leads (term 2) |  | 
 `
 	if got.String() != want {
