@@ -106,7 +106,9 @@ func (p *peers) client(addr string) fsmpbconnect.PeerServiceClient {
 
 // do has another node decide an operation.
 func (p *peers) do(ctx context.Context, addr string, op *fsmpb.Op) (Result, error) {
-	res, err := p.client(addr).Do(ctx, connect.NewRequest(&fsmpb.DoRequest{Op: op}))
+	call, cancel := undated(ctx)
+	defer cancel()
+	res, err := p.client(addr).Do(call, connect.NewRequest(&fsmpb.DoRequest{Op: op}))
 	if err != nil {
 		return Result{}, unreached(ctx, err)
 	}
@@ -115,6 +117,15 @@ func (p *peers) do(ctx context.Context, addr string, op *fsmpb.Op) (Result, erro
 		return Result{}, r.Err
 	}
 	return r, nil
+}
+
+// undated returns a context that ends with ctx but does not say when: with a deadline the leader would end
+// the call a moment before this node does, and say that it could not decide, where it is the caller whose
+// time is over.
+func undated(ctx context.Context) (context.Context, context.CancelFunc) {
+	call, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	return call, func() { stop(); cancel() }
 }
 
 // unreached says that nobody knows what became of a call. Why is told in words only: the deadline of a dial

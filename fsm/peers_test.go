@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 )
@@ -31,5 +32,32 @@ func TestUnreachedIsNotTheCallersDeadline(t *testing.T) {
 	cancel(ErrTimeout)
 	if got := unreached(over, inner["leader hung up"]); !errors.Is(got, ErrTimeout) {
 		t.Errorf("the caller's time is over: %v", got)
+	}
+}
+
+// TestCallersDeadlineIsTheCallers: whose time runs out while a ticket waits, on whichever node, hears that and
+// not that the coordinator could not decide.
+func TestCallersDeadlineIsTheCallers(t *testing.T) {
+	call, cancel := context.WithTimeout(t.Context(), time.Hour)
+	between, done := undated(call)
+	if _, dated := between.Deadline(); dated {
+		t.Error("the leader is told the caller's deadline")
+	}
+	cancel()
+	<-between.Done()
+	done()
+
+	c := startCluster(t)
+	c.budget(100)
+	admit(t, c.leader().Replica, ask("held", 100))
+	for _, m := range []*member{c.leader(), c.followers()[0]} {
+		for i := range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+i)*time.Millisecond)
+			_, err := m.Acquire(ctx, ask(fmt.Sprintf("%s-%d", m.opts.NodeID, i), 100))
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrTimeout) {
+				t.Errorf("%s: %v, want the caller's own deadline", m.opts.NodeID, err)
+			}
+		}
 	}
 }

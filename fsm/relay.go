@@ -45,7 +45,9 @@ func (p *peers) launch(ctx context.Context, spawn func(func()), addr string, ops
 
 // read takes the answers off the stream and says why it ended.
 func (r *relay) read(ctx context.Context, client streamer, ops []*fsmpb.Op) error {
-	stream, err := client.DoAll(ctx, connect.NewRequest(&fsmpb.DoAllRequest{Ops: ops}))
+	call, cancel := undated(ctx)
+	defer cancel()
+	stream, err := client.DoAll(call, connect.NewRequest(&fsmpb.DoAllRequest{Ops: ops}))
 	if err != nil {
 		return unreached(ctx, err)
 	}
