@@ -130,6 +130,41 @@ def test_threads_hear_of_the_close() -> None:
     assert [type(e) for e in raised] == [kvgate.GateClosed]
 
 
+def test_a_gate_that_is_dropped_ends_its_thread(single: Cluster) -> None:
+    gate = Gate(single.urls)
+    thread = gate._thread
+    grant = gate.acquire(ticket="d", reservation_tokens=5)
+    grant.release_wait()
+    with pytest.warns(ResourceWarning, match="without close"):
+        del grant, gate
+    thread.join(30)
+    assert not thread.is_alive()
+    assert single.nothing_left()
+
+
+async def test_a_grant_is_released_from_any_thread(single: Cluster) -> None:
+    async with AsyncGate(single.urls) as gate:
+        grant = await gate.admit(ticket="elsewhere", reservation_tokens=5)
+        await asyncio.to_thread(grant.release)
+        await aeventually(single.nothing_left, "the lease stays")
+    assert (gate.stats().released, gate.stats().dropped) == (1, 0)
+
+
+def test_what_is_collected_after_its_loop_ended_is_quiet(single: Cluster) -> None:
+    loop, gate = asyncio.new_event_loop(), AsyncGate(single.urls)
+
+    async def part() -> None:
+        await admitted.__aenter__()
+
+    admitted = gate.admit(ticket="late", reservation_tokens=5)
+    loop.run_until_complete(part())
+    loop.run_until_complete(gate.close())
+    loop.close()
+    leaving = admitted.__aexit__(None, None, None)
+    with pytest.raises(StopIteration):
+        leaving.send(None)
+
+
 def test_a_hook_that_waits_for_its_own_gate_is_told(single: Cluster) -> None:
     raised: list[BaseException] = []
 

@@ -79,17 +79,22 @@ class Core:
 
     def guard(self) -> None:
         """Raises WrongProcess after a fork and WrongLoop on another event loop."""
+        self._guard_process()
+        if not self._on_loop():
+            raise WrongLoop("this gate belongs to another event loop: make one gate for each loop, or use kvgate.Gate")
+
+    def _guard_process(self) -> None:
         if os.getpid() != self._pid:
             raise WrongProcess(
                 f"this gate belongs to process {self._pid} and was used in {os.getpid()}, a fork of it: "
                 "make a new gate in the child process"
             )
+
+    def _on_loop(self) -> bool:
         try:
-            loop = asyncio.get_running_loop()
+            return asyncio.get_running_loop() is self._loop
         except RuntimeError:
-            loop = None
-        if loop is not self._loop:
-            raise WrongLoop("this gate belongs to another event loop: make one gate for each loop, or use kvgate.Gate")
+            return False
 
     def enter(self) -> None:
         """Guards a call that is about to begin."""
@@ -187,6 +192,14 @@ class Core:
         held.settlement = settlement
         self.keeper.drop(held)
         self.settler.start(settlement)
+
+    def release_anywhere(self, held: Held) -> None:
+        """The same from any thread of this process, and after the loop's end, when the holder TTL does it."""
+        self._guard_process()
+        if self._on_loop():
+            self.release(held)
+        else:
+            self.release_soon(held)
 
     def release_soon(self, held: Held, *, dropped: bool = False) -> bool:
         """The same from any thread, and from a finalizer; False when the gate's loop is over, or in a fork.

@@ -13,6 +13,7 @@ class Tasks:
     """A set of background tasks that can be waited for and sealed. Belongs to one event loop."""
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._running: set[asyncio.Task[None]] = set()
         self._sealed = False
         self._log = RareLog("kvgate background task failed, which is a bug")
@@ -21,11 +22,14 @@ class Tasks:
         return len(self._running)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> bool:
-        """Starts a task, or returns False when no more may start."""
-        if self._sealed:
+        """Starts a task, or returns False when no more may start.
+
+        Not only while the loop runs: a coroutine that is collected after its loop's end comes here, too.
+        """
+        if self._sealed or self._loop.is_closed():
             work.close()
             return False
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        task = self._loop.create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return True

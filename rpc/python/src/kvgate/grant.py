@@ -174,19 +174,19 @@ class Grant:
         )
 
     def release(self) -> None:
-        """Ends the grant. Returns at once and never fails.
+        """Ends the grant, from any thread. Returns at once and never fails, but for WrongProcess after a fork.
 
         The release is sent in the background until it is known to have arrived or the lease is over. Only
         the first call counts.
         """
-        self._core.guard()
-        self._core.release(self._held)
+        self._core.release_anywhere(self._held)
 
     async def release_wait(self) -> None:
         """Like release, but waits until the release is known to have arrived.
 
         Raises CallFailed when the gate gave up. Cancelling the wait does not stop the release.
         """
+        self._core.guard()
         self.release()
         settlement = self._held.settlement
         if settlement is not None:

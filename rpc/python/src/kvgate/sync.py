@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import os
 import threading
+import warnings
 from collections.abc import Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,9 +45,9 @@ class Gate:
         self._gate = AsyncGate(*args, **options)
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._loop = asyncio.new_event_loop()
         # Set by the first close, and when nothing more may start.
         self._closing = self._closed = False
-        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_serve, args=(self._loop,), name="kvgate", daemon=True)
         self._thread.start()
 
@@ -57,6 +58,14 @@ class Gate:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        # Its thread would outlive it. Grants and calls under way hold the gate, so nobody needs it any more.
+        if getattr(self, "_closing", True) or os.getpid() != self._pid or self._loop.is_closed():
+            return
+        warnings.warn("kvgate.Gate was dropped without close()", ResourceWarning, stacklevel=2, source=self)
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_end, self._gate, self._loop)
 
     def _guard(self) -> None:
         """Before any lock is taken: a fork may have copied one that is held."""
@@ -282,6 +291,11 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
+
+
+def _end(gate: AsyncGate, loop: asyncio.AbstractEventLoop) -> None:
+    """Closes a gate that was dropped, and ends its thread."""
+    loop.create_task(gate.close()).add_done_callback(lambda _: loop.stop())
 
 
 async def _cancel_all() -> None:
