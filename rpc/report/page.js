@@ -141,21 +141,23 @@
     plot("c-eviction", [line("evicted tokens/s", "--purple", { scale: "y", fill: css("--fill") })], [data.evictionRate], [left("y", (v) => short.format(v))], { y: fromZero });
   }
 
-  function resize(width) {
+  let onPaperNow = false;
+  function resize() {
     for (const [at, u] of charts) {
-      const w = width || at.clientWidth;
+      const w = onPaperNow ? 680 : at.clientWidth;
       if (w > 0 && w !== u.width) u.setSize({ width: w, height: 200 });
     }
   }
 
   draw();
-  new ResizeObserver(() => resize(0)).observe(document.querySelector("main"));
+  new ResizeObserver(resize).observe(document.querySelector("main"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   const paper = matchMedia("print");
   const onPaper = (printing) => {
     for (const d of document.querySelectorAll("details.worst")) d.open = printing || d.open;
+    onPaperNow = printing;
     draw();
-    resize(printing ? 680 : 0);
+    resize();
   };
   // Before the page is laid out for paper: charts as wide as the window would have all of it shrunk.
   addEventListener("beforeprint", () => onPaper(true));
