@@ -63,6 +63,30 @@ async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         await writer.drain()
 
 
+async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Hangs up in the middle of its answer."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/proto\r\ncontent-length: 99\r\n\r\nabc")
+    await writer.drain()
+
+
+async def byte_by_byte(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers, but will not live to see the end of it."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/proto\r\ncontent-length: 99999\r\n\r\n")
+    while True:
+        writer.write(b"\0")
+        await writer.drain()
+        await asyncio.sleep(0.02)
+
+
+async def http2_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Begins with an HTTP/2 SETTINGS frame."""
+    writer.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+    await writer.drain()
+    await reader.read(1 << 16)
+
+
 def says(body: bytes, kind: str = "application/proto", status: str = "200 OK") -> Answer:
     """Answers every request with the same body."""
 
@@ -83,6 +107,11 @@ NONSENSE = {
     "hangs up": hangs_up,
     "no HTTP": no_http,
     "endless": endless,
+    "half an answer": half,
+    "byte by byte": byte_by_byte,
+    "HTTP/2 only": http2_only,
+    "bottomless JSON": says(b"[" * 100_000, "application/json", "500 Internal Server Error"),
+    "no gzip": says(b"plain", "application/proto\r\ncontent-encoding: gzip"),
     "no protobuf": says(b"\xff\xff\xff"),
     "no decision": says(b""),
     "a web page": says(b"<html>hello</html>", "text/html"),

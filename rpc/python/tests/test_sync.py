@@ -47,6 +47,21 @@ def test_all_calls(single: Cluster) -> None:
     gate.close()
 
 
+def test_a_gate_that_is_closed_inside_a_session_hides_no_error(single: Cluster) -> None:
+    gate = Gate(single.urls)
+
+    def body() -> None:
+        with gate.session("closed-inside"):
+            gate.close()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        body()
+    assert gate.stats().closes_lost == 1
+    with Gate(single.urls) as again:
+        again.close_session("closed-inside", wait_closed=5)
+
+
 def test_the_body_raises(single: Cluster) -> None:
     with Gate(single.urls) as gate:
         with pytest.raises(ZeroDivisionError), gate.admit(ticket="e:0", reservation_tokens=7):

@@ -18,7 +18,8 @@ from .errors import GateClosed, WrongLoop, WrongProcess
 from .gate import AsyncGate, Cancelled
 from .grant import Grant as AsyncGrant
 from .session import Kind
-from .stats import Stats
+from .session import Session as AsyncSession
+from .stats import Event, Stats
 from .v1 import observe_pb2, session_pb2
 
 if TYPE_CHECKING:
@@ -186,10 +187,18 @@ class Gate:
         try:
             yield Session(self, session.id, session.group, session.pool, session.opened, session.warnings)
         except BaseException as e:
-            self._call(session.__aexit__(type(e), e, e.__traceback__))
+            self._leave(session, e)
             raise
         else:
-            self._call(session.__aexit__(None, None, None))
+            self._leave(session, None)
+
+    def _leave(self, session: AsyncSession, e: BaseException | None) -> None:
+        """Closes a session. When the gate was closed inside it, nobody will, which must not hide the body's error."""
+        try:
+            self._call(session.__aexit__(type(e) if e else None, e, e.__traceback__ if e else None))
+        except GateClosed as closed:
+            event = Event("close_lost", pool=session.pool, session=session.id, group=session.group, error=closed)
+            self._gate._recorder.record(event)
 
     def cancel(self, ticket: str, *, pool: str | None = None) -> Cancelled:
         """See `AsyncGate.cancel`."""
