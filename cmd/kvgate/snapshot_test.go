@@ -245,7 +245,9 @@ func TestSnapshotThroughAFollower(t *testing.T) {
 
 // TestDiffKnowsTheSameMoment: the time of day of what did not change differs a little from file to file.
 func TestDiffKnowsTheSameMoment(t *testing.T) {
-	session := func(opened string, turns int) map[string]any { return map[string]any{"openedAt": opened, "turns": turns} }
+	session := func(opened string, turns int) map[string]any {
+		return map[string]any{"openedAt": opened, "turns": turns}
+	}
 	before := session("2026-11-30T11:26:42.121389454Z", 3)
 	if !sameFields(before, session("2026-11-30T11:26:43.02Z", 3)) {
 		t.Error("a moment shown 0.9 s apart counts as changed")
