@@ -465,3 +465,9 @@ def _signal_once_waiting(single: Cluster) -> None:
     while single.budget()["waiting"] == "0":
         time.sleep(0.02)
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+
+async def test_a_step_without_metrics_is_no_step() -> None:
+    async with server(says(b"")) as url, AsyncGate(url) as gate:
+        with pytest.raises(kvgate.CallFailed, match="without metrics"):
+            await gate.drain_step(1)

@@ -165,3 +165,9 @@ def test_a_limit_that_is_no_integer_is_not_ignored(limit: object) -> None:
 
 def test_a_limit_read_from_json_as_a_float_counts() -> None:
     assert r.from_prompt_length(5, {"max_tokens": 4096.0}).max_new_tokens == 4096
+
+
+def test_a_request_that_contains_itself_is_estimated_too() -> None:
+    message: dict[str, Any] = {"role": "user", "content": "x"}
+    message["again"] = [message, message]
+    assert RequestEstimator().estimate({"messages": [message], "max_tokens": 7}).max_new_tokens == 7

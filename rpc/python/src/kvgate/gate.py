@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ._core import Core
 from ._endpoints import Endpoints
+from ._failure import nonsense
 from ._options import Options, check_flag, check_id, check_seconds, check_text, check_tokens, new_holder_id
 from ._request import Mode, acquire_message
 from ._session_calls import PAGE, SessionCalls
@@ -337,6 +338,8 @@ class AsyncGate(SessionCalls):
             pool=self._pool(pool), step=check_tokens("step", step), run_id=check_id("run_id", run_id)
         )
         answer = await core.tries.call("ObserveService/DrainStep", request, observe_pb2.DrainStepResponse)
+        if not answer.metrics:
+            raise nonsense("a step without metrics").public()
         return dict(answer.metrics)
 
     async def budget(self, *, pool: str | None = None, stale: bool = False) -> observe_pb2.GetBudgetResponse:

@@ -25,6 +25,8 @@ BYTES_PER_TOKEN = 3.0
 # Tokens that a chat template puts around a message, and around a whole request.
 MESSAGE_OVERHEAD = 6
 REQUEST_OVERHEAD = 8
+# The most parts of a request that an estimate looks at.
+MOST_PARTS = 200_000
 
 
 @dataclass(frozen=True)
@@ -215,9 +217,11 @@ def _measure(request: Mapping[str, Any]) -> _Size:
         listed = list(messages)
         parts.extend(listed)
         fixed += MESSAGE_OVERHEAD * len(listed)
-    size, items, ids = 0, 0, 0
-    while parts:
+    size, items, ids, seen = 0, 0, 0, 0
+    # Bounded, because what contains itself has no end; whoever sends it hears so from the client's JSON.
+    while parts and seen < MOST_PARTS:
         part = parts.pop()
+        seen += 1
         if isinstance(part, str):
             size += len(part.encode("utf-8", "surrogatepass"))
         elif isinstance(part, Mapping):
