@@ -90,7 +90,10 @@ func forgetCall(op *fsmpb.Op) {
 		a.Call, a.Joins = 0, false
 	}
 	if c := op.GetCancel(); c != nil {
-		c.Call = 0
+		c.Call, c.Ended = 0, 0
+	}
+	if r := op.GetRelease(); r != nil {
+		r.Ended = 0
 	}
 }
 
@@ -114,7 +117,8 @@ func applyOp(c *core, op *fsmpb.Op) (Result, error) {
 	case *fsmpb.Op_Renew:
 		return Result{Value: l.Renew(k.Renew.Pool, decodeRefs(k.Renew), time.Duration(k.Renew.Ttl))}, nil
 	case *fsmpb.Op_Cancel:
-		return Result{Value: l.Cancel(k.Cancel.Pool, k.Cancel.Ticket, k.Cancel.Call)}, nil
+		c := ledger.Cancel{Pool: k.Cancel.Pool, Ticket: k.Cancel.Ticket, Call: k.Cancel.Call, Ended: k.Cancel.Ended}
+		return Result{Value: l.Cancel(c)}, nil
 	case *fsmpb.Op_Detach:
 		return Result{Value: l.Detach(k.Detach.Pool, k.Detach.Ticket, ledger.Seq(k.Detach.Seq), k.Detach.Attempt)}, nil
 	case *fsmpb.Op_ReclaimHolder:

@@ -95,7 +95,7 @@ func cause(ctx context.Context, err error) error {
 // ticket that waits already is asked for again, with what is left of its max wait, from every new leader.
 // Whether it waits, this node may not have heard yet, so FailOpenAfter counts from when a leader had it.
 func (r *Replica) Acquire(ctx context.Context, a ledger.Acquire) (ledger.Decision, error) {
-	a.MaxWait, a.PoolWait, a.Call = r.maxWait(a), a.MaxWait < 0, r.newCall()
+	a.MaxWait, a.PoolWait, a.Call = r.maxWait(a), a.MaxWait < 0, r.callOf(a.Call)
 	return r.ask(ctx, a, r.now(), nil)
 }
 
@@ -217,12 +217,19 @@ func (r *Replica) Renew(ctx context.Context, pool string, refs []ledger.LeaseRef
 }
 
 // Cancel ends whatever the ticket has and says what it was.
-func (r *Replica) Cancel(ctx context.Context, pool, ticket string) (ledger.CancelState, error) {
-	return decide[ledger.CancelState](ctx, r, cancelOp(pool, ticket, r.newCall()))
+func (r *Replica) Cancel(ctx context.Context, op ledger.Cancel) (ledger.CancelState, error) {
+	op.Call = r.callOf(op.Call)
+	return decide[ledger.CancelState](ctx, r, cancelOp(op))
 }
 
-// newCall numbers a call, so that the machine can tell when it comes again.
-func (r *Replica) newCall() uint64 { return r.callBase + r.calls.Add(1) }
+// callOf returns the caller's number of a call, or gives it one, so that the machine can tell when it comes
+// again. Only the caller can number what it sends through several nodes.
+func (r *Replica) callOf(number uint64) uint64 {
+	if number != 0 {
+		return number
+	}
+	return r.callBase + r.calls.Add(1)
+}
 
 // Reconcile takes in a round of polling, on the leader only: a round measured by a node that lost
 // leadership is worth nothing.

@@ -12,7 +12,7 @@ func TestLogIsCutSoon(t *testing.T) {
 	const threshold = 32
 	s := startSingle(t, func(o *Options) { o.SnapshotThreshold = threshold })
 	for i := range 3 * threshold {
-		_, err := s.Cancel(t.Context(), ledger.DefaultPool, "t"+strconv.Itoa(i))
+		_, err := s.Cancel(t.Context(), ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "t" + strconv.Itoa(i)})
 		must(t, err)
 	}
 	eventually(t, "the log is cut", func() bool {

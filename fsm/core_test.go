@@ -117,7 +117,7 @@ func TestEveryBypassIsInFlight(t *testing.T) {
 		}},
 		ledger.Cancelled: {before: func(d *desk) {
 			for range 2 {
-				d.do(cancelOp(ledger.DefaultPool, "t", 0))
+				d.do(cancelOp(ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "t", Call: 0}))
 			}
 		}},
 	}
@@ -203,7 +203,9 @@ func TestHolderEndsItsBypassedAttempts(t *testing.T) {
 // took place.
 func TestWaitersOfASessionLeave(t *testing.T) {
 	for name, leave := range map[string]func(*desk, ledger.Decision){
-		"cancelled": func(d *desk, _ ledger.Decision) { d.do(cancelOp(ledger.DefaultPool, "t", 3)) },
+		"cancelled": func(d *desk, _ ledger.Decision) {
+			d.do(cancelOp(ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "t", Call: 3}))
+		},
 		"abandoned": func(d *desk, w ledger.Decision) {
 			d.do(&fsmpb.Op{Kind: &fsmpb.Op_Detach{Detach: &fsmpb.Detach{Pool: ledger.DefaultPool, Ticket: "t", Seq: uint64(w.Seq), Attempt: w.Attempt}}})
 			d.at(11)
@@ -234,8 +236,10 @@ func TestLeasesOfASessionEnd(t *testing.T) {
 				d.t.Errorf("footprint %d, served %v", v.Footprint, v.Served)
 			}
 		},
-		"expired":   func(d *desk, _ ledger.Decision) { d.at(100) },
-		"cancelled": func(d *desk, _ ledger.Decision) { d.do(cancelOp(ledger.DefaultPool, "t", 3)) },
+		"expired": func(d *desk, _ ledger.Decision) { d.at(100) },
+		"cancelled": func(d *desk, _ ledger.Decision) {
+			d.do(cancelOp(ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "t", Call: 3}))
+		},
 		"unclaimed": func(d *desk, x ledger.Decision) {
 			d.do(&fsmpb.Op{Kind: &fsmpb.Op_Detach{Detach: &fsmpb.Detach{Pool: ledger.DefaultPool, Ticket: "t", Seq: uint64(x.Seq), Attempt: x.Attempt}}})
 			d.at(11)

@@ -22,7 +22,7 @@ func decodeAcquire(m *fsmpb.Acquire) ledger.Acquire {
 }
 
 func decodeRelease(m *fsmpb.Release) ledger.Release {
-	r := ledger.Release{Pool: m.Pool, Ticket: m.Ticket, Grant: ledger.Seq(m.Grant), Holder: m.Holder}
+	r := ledger.Release{Pool: m.Pool, Ticket: m.Ticket, Grant: ledger.Seq(m.Grant), Holder: m.Holder, Ended: m.Ended}
 	if m.Epoch != nil {
 		r.Epoch, r.HasEpoch = *m.Epoch, true
 	}

@@ -23,7 +23,7 @@ func acquireOp(a ledger.Acquire) *fsmpb.Op {
 }
 
 func releaseOp(r ledger.Release) *fsmpb.Op {
-	op := &fsmpb.Release{Pool: r.Pool, Ticket: r.Ticket, Grant: uint64(r.Grant), Holder: r.Holder}
+	op := &fsmpb.Release{Pool: r.Pool, Ticket: r.Ticket, Grant: uint64(r.Grant), Holder: r.Holder, Ended: r.Ended}
 	if r.HasEpoch {
 		op.Epoch = ptr(r.Epoch)
 	}
@@ -47,8 +47,8 @@ func renewOp(pool string, refs []ledger.LeaseRef, ttl time.Duration) *fsmpb.Op {
 	return &fsmpb.Op{Kind: &fsmpb.Op_Renew{Renew: op}}
 }
 
-func cancelOp(pool, ticket string, call uint64) *fsmpb.Op {
-	return &fsmpb.Op{Kind: &fsmpb.Op_Cancel{Cancel: &fsmpb.Cancel{Pool: pool, Ticket: ticket, Call: call}}}
+func cancelOp(c ledger.Cancel) *fsmpb.Op {
+	return &fsmpb.Op{Kind: &fsmpb.Op_Cancel{Cancel: &fsmpb.Cancel{Pool: c.Pool, Ticket: c.Ticket, Call: c.Call, Ended: c.Ended}}}
 }
 
 func reconcileOp(pool string, r ledger.Round) *fsmpb.Op {

@@ -36,7 +36,7 @@ func TestEveryCallOnAFollower(t *testing.T) {
 		if st, err := f.Heartbeat(t.Context(), "h"); err != nil || st.Leases != 1 {
 			t.Errorf("%s: heartbeat %+v, %v", id, st, err)
 		}
-		if was, err := f.Cancel(t.Context(), ledger.DefaultPool, "early-"+id); err != nil || was != ledger.CancelUnknown {
+		if was, err := f.Cancel(t.Context(), ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "early-" + id}); err != nil || was != ledger.CancelUnknown {
 			t.Errorf("%s: cancel %v, %v", id, was, err)
 		}
 		release(t, f.Replica, id)

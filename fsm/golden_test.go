@@ -78,10 +78,10 @@ var golden = []goldenOp{
 
 // golden2 is a history of its own: what version 2 brought.
 var golden2 = []goldenOp{
-	{"01_cancel_early", cancelOp(ledger.DefaultPool, "early", 7)},
+	{"01_cancel_early", cancelOp(ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "early", Call: 7})},
 	{"02_acquire_is_let_go", acquireOp(ledger.Acquire{Pool: ledger.DefaultPool, Ticket: "early", PromptTokens: 4, MaxWait: -1, Call: 8})},
 	{"03_acquire_comes_again", acquireOp(ledger.Acquire{Pool: ledger.DefaultPool, Ticket: "early", PromptTokens: 4, MaxWait: -1, Call: 8})},
-	{"04_cancel_comes_again", cancelOp(ledger.DefaultPool, "early", 7)},
+	{"04_cancel_comes_again", cancelOp(ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "early", Call: 7})},
 	{"05_another_acquire", acquireOp(ledger.Acquire{Pool: ledger.DefaultPool, Ticket: "early", PromptTokens: 4, MaxWait: -1, Call: 9})},
 }
 

@@ -43,7 +43,10 @@ func TestFullDiskRefusesWrites(t *testing.T) {
 			_, err := s.Release(t.Context(), ledger.Release{Pool: ledger.DefaultPool, Ticket: "a"})
 			return err
 		},
-		"cancel":   func() error { _, err := s.Cancel(t.Context(), ledger.DefaultPool, "a"); return err },
+		"cancel": func() error {
+			_, err := s.Cancel(t.Context(), ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "a"})
+			return err
+		},
 		"settings": func() error { _, err := s.UpdateSettings(t.Context(), "b", ledger.Patch{}); return err },
 		"reconcile": func() error {
 			return s.Reconcile(t.Context(), ledger.DefaultPool, ledger.Round{Fresh: true})

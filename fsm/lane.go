@@ -24,7 +24,7 @@ type Lane interface {
 	Acquire(ctx context.Context, a ledger.Acquire, answer func(ledger.Decision, error))
 	Release(op ledger.Release, answer func(released bool, err error))
 	Renew(pool string, refs []ledger.LeaseRef, ttl time.Duration, answer func([]ledger.Renewed, error))
-	Cancel(pool, ticket string, answer func(ledger.CancelState, error))
+	Cancel(op ledger.Cancel, answer func(ledger.CancelState, error))
 	// Close detaches the tickets that wait, answers everything that is open with an error, and returns
 	// when no answer is under way any more. A call that comes later is not answered.
 	Close()
@@ -86,7 +86,7 @@ func (l *lane) Close() {
 
 // Acquire implements Lane.
 func (l *lane) Acquire(ctx context.Context, a ledger.Acquire, answer func(ledger.Decision, error)) {
-	a.MaxWait, a.PoolWait, a.Call = l.replica.maxWait(a), a.MaxWait < 0, l.replica.newCall()
+	a.MaxWait, a.PoolWait, a.Call = l.replica.maxWait(a), a.MaxWait < 0, l.replica.callOf(a.Call)
 	l.add(&step{op: acquireOp(a), acquire: &a, caller: ctx, answer: typed(answer)})
 }
 
@@ -101,8 +101,9 @@ func (l *lane) Renew(pool string, refs []ledger.LeaseRef, ttl time.Duration, ans
 }
 
 // Cancel implements Lane.
-func (l *lane) Cancel(pool, ticket string, answer func(ledger.CancelState, error)) {
-	l.add(&step{op: cancelOp(pool, ticket, l.replica.newCall()), answer: typed(answer)})
+func (l *lane) Cancel(op ledger.Cancel, answer func(ledger.CancelState, error)) {
+	op.Call = l.replica.callOf(op.Call)
+	l.add(&step{op: cancelOp(op), answer: typed(answer)})
 }
 
 func typed[T any](answer func(T, error)) func(Result, error) {

@@ -13,7 +13,7 @@ type Calls interface {
 	Acquire(ctx context.Context, a ledger.Acquire) (ledger.Decision, error)
 	Release(ctx context.Context, op ledger.Release) (bool, error)
 	Renew(ctx context.Context, pool string, refs []ledger.LeaseRef, ttl time.Duration) ([]ledger.Renewed, error)
-	Cancel(ctx context.Context, pool, ticket string) (ledger.CancelState, error)
+	Cancel(ctx context.Context, op ledger.Cancel) (ledger.CancelState, error)
 }
 
 // LaneOver makes a lane of blocking calls, each in a goroutine of its own, for what has no log. It keeps
@@ -57,8 +57,8 @@ func (l *callLane) Renew(pool string, refs []ledger.LeaseRef, ttl time.Duration,
 }
 
 // Cancel implements Lane.
-func (l *callLane) Cancel(pool, ticket string, answer func(ledger.CancelState, error)) {
-	l.start(func() { answer(l.calls.Cancel(l.ctx, pool, ticket)) })
+func (l *callLane) Cancel(op ledger.Cancel, answer func(ledger.CancelState, error)) {
+	l.start(func() { answer(l.calls.Cancel(l.ctx, op)) })
 }
 
 // Close implements Lane.

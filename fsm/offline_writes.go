@@ -29,7 +29,7 @@ func (o *Offline) Renew(context.Context, string, []ledger.LeaseRef, time.Duratio
 }
 
 // Cancel fails.
-func (o *Offline) Cancel(context.Context, string, string) (ledger.CancelState, error) {
+func (o *Offline) Cancel(context.Context, ledger.Cancel) (ledger.CancelState, error) {
 	return 0, o.refuse()
 }
 

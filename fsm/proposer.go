@@ -80,8 +80,12 @@ func newProposer(ctx context.Context, fail context.CancelCauseFunc, r *raft.Raft
 	}
 }
 
-// submit queues a call. The context is the caller's.
+// submit queues a call, unless its caller has left: a copy that was held up must not begin then. The context
+// is the caller's.
 func (p *proposer) submit(ctx context.Context, c *call) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	select {
 	case p.calls <- c: // nearly always, and cheaper alone
 		return nil

@@ -174,6 +174,16 @@ func (r *Replica) unheard(res Result) {
 	}
 }
 
+// allUnheard gives back the leases among first answers; tickets that wait have a decision to come.
+func (r *Replica) allUnheard(firsts []*fsmpb.OpResult) {
+	for _, x := range firsts {
+		res := decodeResult(x.Result)
+		if _, waits := waiting(res); !waits {
+			r.unheard(res)
+		}
+	}
+}
+
 // GiveBack says that nobody listens for the ticket of a decision any more: a waiter is detached, and a
 // grant must be claimed by a retry within the pool's detach grace. Nothing happens when a later answer
 // was given for the ticket. It does not block; a node that stops, or finds no leader, leaves the lease
@@ -208,6 +218,9 @@ func (p *peers) DoAll(ctx context.Context, req *connect.Request[fsmpb.DoAllReque
 		}
 	}
 	sent := stream.Send(&fsmpb.DoAllResponse{Results: firsts})
+	if sent != nil {
+		p.replica.allUnheard(firsts)
+	}
 	for ; open > 0; open-- {
 		x := <-decided // each report ends with ctx at the latest
 		if sent == nil {

@@ -35,7 +35,7 @@ func TestFollowerWhoseWritesFailedCatchesUp(t *testing.T) {
 					return
 				default:
 				}
-				_, _ = leader.Cancel(t.Context(), ledger.DefaultPool, strconv.Itoa(i)+"-"+strconv.Itoa(n))
+				_, _ = leader.Cancel(t.Context(), ledger.Cancel{Pool: ledger.DefaultPool, Ticket: strconv.Itoa(i) + "-" + strconv.Itoa(n)})
 			}
 		})
 	}

@@ -59,7 +59,7 @@ func populate(t *testing.T, s *single) {
 		queue(t, s.Replica, a).leave()
 		await(t, s.Replica, ledger.KindDetached, ticket)
 	}
-	_, err := s.Cancel(t.Context(), ledger.DefaultPool, "never-came")
+	_, err := s.Cancel(t.Context(), ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "never-came"})
 	must(t, err)
 }
 

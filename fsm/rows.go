@@ -60,6 +60,7 @@ func encodeRow(c ledger.Change) (store.Change, error) {
 		m = &fsmpb.MarkRow{
 			Pool: c.Mark.Pool, Ticket: c.Mark.Ticket, Seq: uint64(c.Mark.Seq), Until: int64(c.Mark.Until),
 			Call: c.Mark.Call, Was: uint32(c.Mark.Was), UsedBy: c.Mark.UsedBy, Spent: c.Mark.Spent,
+			Ended: encodeEnded(c.Mark.Ended),
 		}
 	case c.Holder != nil:
 		out.Bucket, out.Key = store.BucketHolders, holderKey(c.Holder.Pool, c.Holder.Holder)
@@ -163,6 +164,7 @@ var rowDecoders = map[store.Bucket]func([]byte) (ledger.Change, error){
 		return ledger.Change{Mark: &ledger.MarkRow{
 			Pool: m.Pool, Ticket: m.Ticket, Seq: ledger.Seq(m.Seq), Until: ledger.Time(m.Until),
 			Call: m.Call, Was: ledger.CancelState(m.Was), UsedBy: m.UsedBy, Spent: m.Spent,
+			Ended: decodeEnded(m.Ended),
 		}}
 	}),
 	store.BucketHolders: decoder(func(m *fsmpb.HolderRow) ledger.Change {
@@ -185,4 +187,18 @@ func decoder[C, M any, P message[M]](convert func(P) C) func([]byte) (C, error) 
 		}
 		return convert(P(&m)), nil
 	}
+}
+
+func encodeEnded(in []ledger.EndedCall) (out []*fsmpb.EndedCall) {
+	for _, e := range in {
+		out = append(out, &fsmpb.EndedCall{Call: e.Call, Was: uint32(e.Was)})
+	}
+	return out
+}
+
+func decodeEnded(in []*fsmpb.EndedCall) (out []ledger.EndedCall) {
+	for _, e := range in {
+		out = append(out, ledger.EndedCall{Call: e.GetCall(), Was: ledger.CancelState(e.GetWas())})
+	}
+	return out
 }

@@ -278,7 +278,7 @@ func TestCancelEndsTheWait(t *testing.T) {
 	budget(t, s.Replica, 100)
 	admit(t, s.Replica, ask("a", 100))
 	b := queue(t, s.Replica, ask("b", 100))
-	was, err := s.Cancel(t.Context(), ledger.DefaultPool, "b")
+	was, err := s.Cancel(t.Context(), ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "b"})
 	must(t, err)
 	if d := b.answer(); was != ledger.CancelWaiting || d.Reason != ledger.Cancelled {
 		t.Errorf("cancelled %v, answered %+v", was, d)

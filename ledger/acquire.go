@@ -20,8 +20,8 @@ func (l *Ledger) Acquire(op Acquire) (Decision, error) {
 	}
 	l.settle(p, op.Ticket)
 	tokens := p.set.Reservation(op.PromptTokens, op.MaxNewTokens, op.ReservationTokens)
-	if m, ok := p.marks[op.Ticket]; ok && op.Call != 0 && op.Call == m.UsedBy {
-		// The same call again.
+	if p.over(op.Ticket, op.Call) {
+		// The same call again, or a late copy of one that has ended.
 		return Decision{
 			Pool: p.name, Ticket: op.Ticket, Action: ActionBypass, Reason: Cancelled, Tokens: tokens, Epoch: p.Epoch,
 		}, nil

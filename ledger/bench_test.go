@@ -83,7 +83,7 @@ func BenchmarkEnqueueCancel(b *testing.B) {
 		if d := acquire(b, l, "x", 1, ""); d.Action != ledger.ActionWait {
 			b.Fatalf("decision %+v", d)
 		}
-		if l.Cancel(ledger.DefaultPool, "x", 0) != ledger.CancelWaiting {
+		if l.Cancel(ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "x"}) != ledger.CancelWaiting {
 			b.Fatal("it did not wait")
 		}
 		if i%128 == 0 {

@@ -110,7 +110,9 @@ func (in *tape) renew(l *ledger.Ledger) {
 	l.Renew(in.pool(), []ledger.LeaseRef{ref, ref}, in.duration())
 }
 
-func (in *tape) cancel(l *ledger.Ledger) { l.Cancel(in.pool(), in.ticket(), 0) }
+func (in *tape) cancel(l *ledger.Ledger) {
+	l.Cancel(ledger.Cancel{Pool: in.pool(), Ticket: in.ticket()})
+}
 
 func (in *tape) detach(l *ledger.Ledger) {
 	l.Detach(in.pool(), in.ticket(), ledger.Seq(in.byte()), uint32(in.byte()))

@@ -127,6 +127,9 @@ func (l *Ledger) Release(op Release) bool {
 	l.dropLease(p, x)
 	l.count(p, &p.Total.Released)
 	l.emitLease(p, x, Event{Kind: KindReleased, Reason: outcome(op.Usage), Detail: l.report(p, x, op.Usage)})
+	if op.Ended != 0 {
+		l.end(p, op.Ticket, op.Ended, CancelLeased)
+	}
 	l.advance(p)
 	return true
 }
@@ -178,12 +181,19 @@ func (l *Ledger) renew(p *pool, x *lease, ttl time.Duration) Renewed {
 // Cancel removes the ticket's waiter, or releases its lease, or leaves a mark that makes a later
 // Acquire of the ticket bypass; the mark is kept for one lease TTL. A call that comes again, with the same
 // number, changes nothing and is answered as before; 0 means that it cannot be told.
-func (l *Ledger) Cancel(pool, ticket string, call uint64) CancelState {
-	p, ok := l.pools[pool]
+//
+// A Cancel that names the Acquire it is about ends what the ticket has all the same, but concerns that one
+// Acquire alone from then on: its copies get nothing, nobody else is let go. Finding nothing it is no event.
+func (l *Ledger) Cancel(op Cancel) CancelState {
+	p, ok := l.pools[op.Pool]
 	if !ok {
 		return CancelUnknown
 	}
-	l.settle(p, ticket)
+	l.settle(p, op.Ticket)
+	if op.Ended != 0 {
+		return l.giveUp(p, op.Ticket, op.Ended)
+	}
+	ticket, call := op.Ticket, op.Call
 	if m, ok := p.marks[ticket]; ok && call != 0 && call == m.Call {
 		return m.Was
 	}
@@ -194,6 +204,19 @@ func (l *Ledger) Cancel(pool, ticket string, call uint64) CancelState {
 	case call != 0:
 		l.remember(p, MarkRow{Ticket: ticket, Until: l.meta.Now.Add(recall), Call: call, Was: was, Spent: true})
 	}
+	return was
+}
+
+// giveUp is Cancel for a named Acquire.
+func (l *Ledger) giveUp(p *pool, ticket string, call uint64) CancelState {
+	if was, over := p.ended(ticket, call); over {
+		return was
+	}
+	was := CancelUnknown
+	if p.waiting[ticket] != nil || p.byTicket[ticket] != nil {
+		was = l.cancel(p, ticket)
+	}
+	l.end(p, ticket, call, was)
 	return was
 }
 

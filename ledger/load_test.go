@@ -158,7 +158,7 @@ func TestUnknownPool(t *testing.T) {
 			t.Errorf("%s knows the pool", what)
 		}
 	}
-	if l.Cancel(p, "t", 0) != ledger.CancelUnknown || changed(l) != 0 || len(l.Events()) != 0 {
+	if l.Cancel(ledger.Cancel{Pool: p, Ticket: "t"}) != ledger.CancelUnknown || changed(l) != 0 || len(l.Events()) != 0 {
 		t.Error("something changed")
 	}
 }

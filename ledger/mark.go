@@ -1,6 +1,9 @@
 package ledger
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // recall is how long a call is remembered after it took effect, in case it comes again: a node that loses
 // the leader's answer sends the call once more, and the network may deliver a copy late.
@@ -37,15 +40,64 @@ func (l *Ledger) mark(p *pool, ticket string, call uint64) {
 	})
 }
 
+// maxEnded bounds how many Acquires of one ticket are remembered that are over.
+const maxEnded = 16
+
+// end remembers that an Acquire is over, so that a copy of it which comes late gets nothing. One that had
+// nothing may be under way for the first time still; it is remembered as long as a mark.
+func (l *Ledger) end(p *pool, ticket string, call uint64, was CancelState) {
+	keep := recall
+	if was == CancelUnknown {
+		keep = max(recall, p.set.LeaseTTL)
+	}
+	until := l.meta.Now.Add(keep)
+	m, ok := p.marks[ticket]
+	if !ok {
+		m = l.remember(p, MarkRow{Ticket: ticket, Until: until, Spent: true})
+	}
+	if until > m.Until {
+		m.Until = until
+		l.arm(&m.timer, until)
+	}
+	kept := m.Ended[max(0, len(m.Ended)-maxEnded+1):]
+	m.Ended = append(slices.Clone(kept), EndedCall{Call: call, Was: was})
+	l.touchMark(m)
+}
+
+// ended returns what an Acquire that is over had, when it is remembered.
+func (p *pool) ended(ticket string, call uint64) (was CancelState, over bool) {
+	m, ok := p.marks[ticket]
+	if !ok || call == 0 {
+		return 0, false
+	}
+	i := slices.IndexFunc(m.Ended, func(e EndedCall) bool { return e.Call == call })
+	if i < 0 {
+		return 0, false
+	}
+	return m.Ended[i].Was, true
+}
+
+// over reports whether an Acquire with that number is known to have been let go already, or to be over.
+func (p *pool) over(ticket string, call uint64) bool {
+	if m, ok := p.marks[ticket]; ok && call != 0 && call == m.UsedBy {
+		return true
+	}
+	_, over := p.ended(ticket, call)
+	return over
+}
+
 // remember keeps a Cancel in the place of an earlier one of the ticket.
 func (l *Ledger) remember(p *pool, row MarkRow) *mark {
 	if old, ok := p.marks[row.Ticket]; ok {
+		if len(old.Ended) > 0 {
+			row.Ended, row.Until = old.Ended, max(row.Until, old.Until)
+		}
 		l.dropMark(p, old)
 	}
 	row.Pool, row.Seq = p.name, l.nextSeq()
 	m := l.addMark(p, row)
 	l.touchMark(m)
-	if p.markList.len() > maxMarks && row.Call != 0 { // nodes that number no calls have no bound
+	if p.markList.len() > maxMarks && (row.Call != 0 || row.Spent) { // nodes that number no calls have no bound
 		l.forgetOldest(p)
 	}
 	return m
@@ -67,11 +119,12 @@ func (l *Ledger) forgetOldest(p *pool) {
 // spend uses a mark up. The call that it lets go is remembered, so that it is let go again when it comes
 // again, and nobody else is.
 func (l *Ledger) spend(p *pool, m *mark, call uint64) {
-	if call == 0 {
+	if call == 0 && len(m.Ended) == 0 {
 		l.dropMark(p, m)
 		return
 	}
-	m.Spent, m.UsedBy, m.Until = true, call, l.meta.Now.Add(recall)
+	m.Spent, m.UsedBy = true, call
+	m.Until = l.meta.Now.Add(recall)
 	l.arm(&m.timer, m.Until)
 	l.touchMark(m)
 }

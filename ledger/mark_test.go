@@ -13,7 +13,7 @@ func TestFloodOfCancels(t *testing.T) {
 	const most, atOnce = 1_000_000, 1000
 	l, rows := newPool(t, 100), 0
 	for i := range most + 1 {
-		if was := l.Cancel(ledger.DefaultPool, fmt.Sprint("t", i), uint64(i+1)); was != ledger.CancelUnknown {
+		if was := l.Cancel(ledger.Cancel{Pool: ledger.DefaultPool, Ticket: fmt.Sprint("t", i), Call: uint64(i + 1)}); was != ledger.CancelUnknown {
 			t.Fatalf("ticket %d was %v", i, was)
 		}
 		l.Changes(func(c ledger.Change) {

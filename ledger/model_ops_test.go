@@ -59,7 +59,8 @@ func (m *model) Acquire(op ledger.Acquire) (ledger.Decision, error) {
 		tokens = op.PromptTokens + decode
 	}
 	k := p.markOf(op.Ticket)
-	if k != nil && op.Call != 0 && k.usedBy == op.Call { // the same call again
+	_, over := k.over(op.Call)
+	if over || k != nil && op.Call != 0 && k.usedBy == op.Call { // the same call again, or one that is over
 		return ledger.Decision{
 			Pool: p.name, Ticket: op.Ticket, Action: ledger.ActionBypass, Reason: ledger.Cancelled, Tokens: tokens, Epoch: p.epoch,
 		}, nil
@@ -72,7 +73,7 @@ func (m *model) Acquire(op ledger.Acquire) (ledger.Decision, error) {
 	}
 	if k != nil && !k.spent { // 2
 		k.spent, k.usedBy, k.until = true, op.Call, m.now.Add(time.Minute)
-		if op.Call == 0 {
+		if op.Call == 0 && len(k.ended) == 0 {
 			p.dropMark(k)
 		}
 		return m.bypass(p, op, tokens, ledger.Cancelled), nil
@@ -193,6 +194,9 @@ func (m *model) Release(op ledger.Release) bool {
 	m.activity(p, x.op.Holder)
 	p.dropLease(x)
 	p.count(fact{kind: "released", tokens: x.tokens, usage: op.Usage})
+	if op.Ended != 0 {
+		m.over(p, op.Ticket, op.Ended, ledger.CancelLeased)
+	}
 	m.advanceQueue(p)
 	return true
 }
@@ -222,13 +226,24 @@ func (m *model) Renew(pool string, refs []ledger.LeaseRef, ttl time.Duration) []
 	return out
 }
 
-func (m *model) Cancel(pool, ticket string, call uint64) ledger.CancelState {
-	p := m.pool(pool)
+func (m *model) Cancel(op ledger.Cancel) ledger.CancelState {
+	p, ticket, call := m.pool(op.Pool), op.Ticket, op.Call
 	if p == nil {
 		return ledger.CancelUnknown
 	}
 	m.settle(p, ticket)
 	k := p.markOf(ticket)
+	if op.Ended != 0 {
+		was, over := k.over(op.Ended)
+		if over {
+			return was
+		}
+		if was = ledger.CancelUnknown; p.lease(ticket) != nil || p.waiter(ticket) != nil {
+			was = m.cancel(p, ticket)
+		}
+		m.over(p, ticket, op.Ended, was)
+		return was
+	}
 	if k != nil && call != 0 && k.call == call {
 		return k.was
 	}
@@ -236,15 +251,37 @@ func (m *model) Cancel(pool, ticket string, call uint64) ledger.CancelState {
 	if was != ledger.CancelUnknown && call == 0 {
 		return was
 	}
-	if k != nil {
-		p.dropMark(k)
-	}
+	old := k
 	k = &modelMark{ticket: ticket, seq: m.next(), until: m.now.Add(p.set.LeaseTTL), call: call, was: was}
 	if was != ledger.CancelUnknown {
 		k.spent, k.until = true, m.now.Add(time.Minute)
 	}
+	if old != nil {
+		p.dropMark(old)
+	}
+	if old != nil && len(old.ended) > 0 {
+		k.ended, k.until = old.ended, max(k.until, old.until)
+	}
 	p.marks = append(p.marks, k)
 	return was
+}
+
+// over notes that an Acquire is over: of a ticket the last 16, for a minute, or for a TTL when it had nothing.
+func (m *model) over(p *modelPool, ticket string, call uint64, was ledger.CancelState) {
+	k := p.markOf(ticket)
+	if k == nil {
+		k = &modelMark{ticket: ticket, seq: m.next(), spent: true}
+		p.marks = append(p.marks, k)
+	}
+	keep := time.Minute
+	if was == ledger.CancelUnknown && p.set.LeaseTTL > keep {
+		keep = p.set.LeaseTTL
+	}
+	k.until = max(k.until, m.now.Add(keep))
+	k.ended = append(slices.Clone(k.ended), ledger.EndedCall{Call: call, Was: was})
+	if len(k.ended) > 16 {
+		k.ended = k.ended[1:]
+	}
 }
 
 func (m *model) cancel(p *modelPool, ticket string) ledger.CancelState {

@@ -72,6 +72,20 @@ type modelMark struct {
 	call, usedBy uint64
 	was          ledger.CancelState
 	spent        bool
+	ended        []ledger.EndedCall
+}
+
+// over returns what an Acquire that is over had.
+func (k *modelMark) over(call uint64) (was ledger.CancelState, ok bool) {
+	if k == nil || call == 0 {
+		return 0, false
+	}
+	for _, e := range k.ended {
+		if e.Call == call {
+			return e.Was, true
+		}
+	}
+	return 0, false
 }
 
 type modelHolder struct {

@@ -28,6 +28,16 @@ type Acquire struct {
 	Call uint64
 }
 
+// Cancel ends whatever a ticket has.
+type Cancel struct {
+	Pool, Ticket string
+	// Call numbers the Cancel, as in Acquire.
+	Call uint64
+	// Ended is the Call of the Acquire that is given up, of which copies may be under way; 0 means that the
+	// next Acquire is meant, whoever asks.
+	Ended uint64
+}
+
 // Decision answers an Acquire: at once, or later for a ticket that had to wait.
 type Decision struct {
 	Pool, Ticket string
@@ -74,6 +84,8 @@ type Release struct {
 	// Usage is what the attempt really used; nil when it was not reported.
 	Usage  *Usage
 	Holder string
+	// Ended is the Call of an Acquire that ends with the lease, and of which copies may be under way.
+	Ended uint64
 }
 
 // Usage is what one attempt really used.

@@ -75,6 +75,7 @@ var (
 	tickets = []string{"t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7"}
 	// calls are few, so that the same one comes again.
 	calls   = []uint64{0, 0, 1, 2}
+	ended   = []uint64{0, 0, 0, 1, 2}
 	holders = []string{"", "", "h0", "h1", "h2"}
 	// durations share divisors so that deadlines meet.
 	durations = []time.Duration{0, 1, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second}
@@ -151,6 +152,7 @@ func (r *run) release(t *rapid.T) {
 	ref := r.fence(t, pool, ticket)
 	op := ledger.Release{
 		Pool: pool, Ticket: ticket, Epoch: ref.Epoch, HasEpoch: ref.HasEpoch, Grant: ref.Grant, Holder: draw(t, "holder", holders...),
+		Ended: draw(t, "ended", ended...),
 		Usage: draw(t, "usage", nil, &ledger.Usage{}, &ledger.Usage{PromptTokens: 7, CompletionTokens: 3, CachedTokens: 2, Outcome: "stop"}),
 	}
 	got, _ := r.both(t, func(l *ledger.Ledger) (any, error) { return l.Release(op), nil })
@@ -167,9 +169,12 @@ func (r *run) renew(t *rapid.T) {
 }
 
 func (r *run) cancel(t *rapid.T) {
-	pool, ticket, call := draw(t, "pool", pools...), draw(t, "ticket", tickets...), draw(t, "call", calls...)
-	got, _ := r.both(t, func(l *ledger.Ledger) (any, error) { return l.Cancel(pool, ticket, call), nil })
-	same(t, "cancel", got, r.model.Cancel(pool, ticket, call))
+	op := ledger.Cancel{
+		Pool: draw(t, "pool", pools...), Ticket: draw(t, "ticket", tickets...), Call: draw(t, "call", calls...),
+		Ended: draw(t, "ended", ended...),
+	}
+	got, _ := r.both(t, func(l *ledger.Ledger) (any, error) { return l.Cancel(op), nil })
+	same(t, "cancel", got, r.model.Cancel(op))
 }
 
 func (r *run) detach(t *rapid.T) {

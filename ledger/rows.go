@@ -100,8 +100,8 @@ type WaiterRow struct {
 	Attempt uint32
 }
 
-// MarkRow remembers the newest Cancel of a ticket. Unless it is spent, the ticket was cancelled before it
-// arrived, and its next Acquire bypasses.
+// MarkRow remembers the newest Cancel of a ticket, and which of its Acquires are over. Unless it is spent, the
+// ticket was cancelled before it arrived, and its next Acquire bypasses.
 type MarkRow struct {
 	Pool, Ticket string
 	Seq          Seq
@@ -113,6 +113,16 @@ type MarkRow struct {
 	UsedBy uint64
 	// Spent: the mark lets nobody go any more.
 	Spent bool
+	// Ended are Acquires of the ticket that are over, oldest first, at most maxEnded. Never changed in place:
+	// copies of the row share it.
+	Ended []EndedCall `json:",omitempty"`
+}
+
+// EndedCall is an Acquire that was given up or whose lease was released. A copy of it that comes late gets
+// nothing.
+type EndedCall struct {
+	Call uint64
+	Was  CancelState
 }
 
 // HolderRow is one client process that has leases or waiters.

@@ -158,7 +158,7 @@ func (s *script) acquire(a *args) string {
 		Pool: s.pool, Ticket: a.name(), ReservationTokens: ledger.Tokens(a.int("tokens", 0)),
 		PromptTokens: ledger.Tokens(a.int("prompt", 0)), MaxNewTokens: ledger.Tokens(a.int("new", 0)),
 		Priority: int32(a.int("priority", 0)), Holder: a.text("holder", ""), Protected: a.flag("protected"),
-		MaxWait: a.duration("maxWait", -1), TTL: a.duration("ttl", 0),
+		MaxWait: a.duration("maxWait", -1), TTL: a.duration("ttl", 0), Call: uint64(a.int("call", 0)),
 	}
 	if a.flag("eval") {
 		op.Mode = ledger.ModeEval
@@ -173,6 +173,7 @@ func (s *script) acquire(a *args) string {
 func (s *script) release(a *args) string {
 	ref := a.ref()
 	op := ledger.Release{Pool: s.pool, Ticket: ref.Ticket, Epoch: ref.Epoch, HasEpoch: ref.HasEpoch, Grant: ref.Grant}
+	op.Ended = uint64(a.int("ended", 0))
 	return fmt.Sprintf("released=%v", s.led.Release(op))
 }
 
@@ -185,7 +186,8 @@ func (s *script) renew(a *args) string {
 }
 
 func (s *script) cancel(a *args) string {
-	return [...]string{"", "was waiting", "was leased", "was unknown"}[s.led.Cancel(s.pool, a.name(), 0)]
+	op := ledger.Cancel{Pool: s.pool, Ticket: a.name(), Call: uint64(a.int("call", 0)), Ended: uint64(a.int("ended", 0))}
+	return [...]string{"", "was waiting", "was leased", "was unknown"}[s.led.Cancel(op)]
 }
 
 func (s *script) detach(a *args) string {

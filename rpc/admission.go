@@ -101,6 +101,7 @@ func acquireOp(m *kvgatev1.AcquireRequest) ledger.Acquire {
 		RID:               m.GetRid(),
 		MaxWait:           -1,
 		TTL:               m.GetTtl().AsDuration(),
+		Call:              m.GetCallId(),
 	}
 	if m.MaxWait != nil {
 		op.MaxWait = m.MaxWait.AsDuration()
@@ -184,6 +185,7 @@ func releaseOp(m *kvgatev1.ReleaseRequest) (ledger.Release, error) {
 		Grant:  ledger.Seq(m.GetGrant()),
 		Usage:  usageOf(m.GetUsage()),
 		Holder: m.GetHolderId(),
+		Ended:  m.GetEndedCallId(),
 	}
 	if m.GetLeaseId() == "" {
 		return op, nil
@@ -254,11 +256,15 @@ func leaseRefs(m *kvgatev1.RenewRequest) ([]ledger.LeaseRef, error) {
 
 // Cancel implements the service.
 func (s *admissionService) Cancel(ctx context.Context, req *connect.Request[kvgatev1.CancelRequest]) (*connect.Response[kvgatev1.CancelResponse], error) {
-	was, err := s.tickets.Cancel(ctx, poolName(req.Msg.GetPool()), req.Msg.GetTicketId())
+	was, err := s.tickets.Cancel(ctx, cancelOp(req.Msg))
 	if err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&kvgatev1.CancelResponse{Was: kvgatev1.CancelState(was)}), nil
+}
+
+func cancelOp(m *kvgatev1.CancelRequest) ledger.Cancel {
+	return ledger.Cancel{Pool: poolName(m.GetPool()), Ticket: m.GetTicketId(), Call: m.GetCallId(), Ended: m.GetEndedCallId()}
 }
 
 // Heartbeat implements the service.

@@ -209,9 +209,9 @@ func TestRenew(t *testing.T) {
 
 func TestCancelAndHeartbeat(t *testing.T) {
 	b := &fakeBackend{
-		cancel: func(_ context.Context, pool, ticket string) (ledger.CancelState, error) {
-			if pool != "p" || ticket != "t" {
-				t.Errorf("backend got %s %s", pool, ticket)
+		cancel: func(_ context.Context, op ledger.Cancel) (ledger.CancelState, error) {
+			if want := (ledger.Cancel{Pool: "p", Ticket: "t", Call: 7, Ended: 1<<64 - 1}); op != want {
+				t.Errorf("backend got %+v, want %+v", op, want)
 			}
 			return ledger.CancelLeased, nil
 		},
@@ -220,7 +220,7 @@ func TestCancelAndHeartbeat(t *testing.T) {
 		},
 	}
 	r := start(t, b)
-	if got := r.post("AdmissionService/Cancel", `{"pool":"p","ticketId":"t"}`).ok(t); got["was"] != "CANCEL_STATE_LEASED" {
+	if got := r.post("AdmissionService/Cancel", `{"pool":"p","ticketId":"t","callId":7,"endedCallId":"18446744073709551615"}`).ok(t); got["was"] != "CANCEL_STATE_LEASED" {
 		t.Errorf("cancel answered %v", got)
 	}
 	got := r.post("AdmissionService/Heartbeat", `{"holderId":"abc"}`).ok(t)

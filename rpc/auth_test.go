@@ -83,7 +83,7 @@ func procedureOf(m protoreflect.MethodDescriptor) string {
 func TestCallsNeedAToken(t *testing.T) {
 	b := &fakeBackend{
 		ledger: fleet(t), status: fsm.Status{NodeID: "n1", LeaderID: "n1", Ready: true},
-		cancel:    func(context.Context, string, string) (ledger.CancelState, error) { return ledger.CancelUnknown, nil },
+		cancel:    func(context.Context, ledger.Cancel) (ledger.CancelState, error) { return ledger.CancelUnknown, nil },
 		heartbeat: func(context.Context, string) (fsm.HolderStatus, error) { return fsm.HolderStatus{}, nil },
 	}
 	r := startWith(t, b, Options{Tokens: tokenList(t)})

@@ -19,7 +19,7 @@ type AdmissionBackend interface {
 	Release(ctx context.Context, op ledger.Release) (released bool, err error)
 	// Renew answers one Renewed per ref, in order.
 	Renew(ctx context.Context, pool string, refs []ledger.LeaseRef, ttl time.Duration) ([]ledger.Renewed, error)
-	Cancel(ctx context.Context, pool, ticket string) (ledger.CancelState, error)
+	Cancel(ctx context.Context, op ledger.Cancel) (ledger.CancelState, error)
 }
 
 // LaneBackend decides many tickets of one origin, in their order.

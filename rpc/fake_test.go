@@ -27,7 +27,7 @@ type fakeBackend struct {
 	acquire        func(context.Context, ledger.Acquire) (ledger.Decision, error)
 	release        func(context.Context, ledger.Release) (bool, error)
 	renew          func(context.Context, string, []ledger.LeaseRef, time.Duration) ([]ledger.Renewed, error)
-	cancel         func(context.Context, string, string) (ledger.CancelState, error)
+	cancel         func(context.Context, ledger.Cancel) (ledger.CancelState, error)
 	giveBack       func(ledger.Decision)
 	heartbeat      func(context.Context, string) (fsm.HolderStatus, error)
 	journal        func(context.Context, bool, store.JournalQuery) (store.JournalPage, error)
@@ -69,8 +69,8 @@ func (f *fakeBackend) Renew(ctx context.Context, pool string, refs []ledger.Leas
 	return f.renew(ctx, pool, refs, ttl)
 }
 
-func (f *fakeBackend) Cancel(ctx context.Context, pool, ticket string) (ledger.CancelState, error) {
-	return f.cancel(ctx, pool, ticket)
+func (f *fakeBackend) Cancel(ctx context.Context, op ledger.Cancel) (ledger.CancelState, error) {
+	return f.cancel(ctx, op)
 }
 
 func (f *fakeBackend) OpenLane(ctx context.Context) fsm.Lane { return fsm.LaneOver(ctx, f) }

@@ -167,7 +167,7 @@ func TestWaitersPageThroughAMovingQueue(t *testing.T) {
 	got := pages(t, r, "ObserveService/ListWaiters", "waiters", "ticketId", func() {
 		if !gone {
 			// The head leaves: positions shift by one, which must not skip "c".
-			l.Cancel(ledger.DefaultPool, "a", 0)
+			l.Cancel(ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "a"})
 			gone = true
 		}
 	})
@@ -175,7 +175,7 @@ func TestWaitersPageThroughAMovingQueue(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	// The last ticket of a page leaves: the next page may repeat, never skip.
-	l.Cancel(ledger.DefaultPool, "c", 0)
+	l.Cancel(ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "c"})
 	token := pageToken{kind: waiterPage, a: 2, text: "c"}.String()
 	next := r.post("ObserveService/ListWaiters", fmt.Sprintf(`{"pageToken":%q}`, token)).ok(t)["waiters"].([]any)
 	if first := next[0].(map[string]any); first["ticketId"] != "d" || first["position"] != "2" {

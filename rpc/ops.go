@@ -158,7 +158,7 @@ func (o *operation) release(m *kvgatev1.ReleaseRequest) error {
 }
 
 func (o *operation) cancel(m *kvgatev1.CancelRequest) error {
-	o.lane.Cancel(poolName(m.GetPool()), m.GetTicketId(), func(was ledger.CancelState, err error) {
+	o.lane.Cancel(cancelOp(m), func(was ledger.CancelState, err error) {
 		o.finish(err, &kvgatev1.ExchangeResponse{Result: &kvgatev1.ExchangeResponse_Cancel{Cancel: &kvgatev1.CancelResponse{Was: kvgatev1.CancelState(was)}}})
 	})
 	return nil

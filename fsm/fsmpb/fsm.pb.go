@@ -691,13 +691,15 @@ func (x *Acquire) GetJoins() bool {
 }
 
 type Release struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
-	Ticket        string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
-	Epoch         *uint64                `protobuf:"varint,3,opt,name=epoch,proto3,oneof" json:"epoch,omitempty"`
-	Grant         uint64                 `protobuf:"varint,4,opt,name=grant,proto3" json:"grant,omitempty"`
-	Usage         *Usage                 `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
-	Holder        string                 `protobuf:"bytes,6,opt,name=holder,proto3" json:"holder,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Pool   string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Ticket string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Epoch  *uint64                `protobuf:"varint,3,opt,name=epoch,proto3,oneof" json:"epoch,omitempty"`
+	Grant  uint64                 `protobuf:"varint,4,opt,name=grant,proto3" json:"grant,omitempty"`
+	Usage  *Usage                 `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
+	Holder string                 `protobuf:"bytes,6,opt,name=holder,proto3" json:"holder,omitempty"`
+	// Call of an Acquire that ends with the lease, for its late copies. Since version 2.
+	Ended         uint64 `protobuf:"varint,7,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -772,6 +774,13 @@ func (x *Release) GetHolder() string {
 		return x.Holder
 	}
 	return ""
+}
+
+func (x *Release) GetEnded() uint64 {
+	if x != nil {
+		return x.Ended
+	}
+	return 0
 }
 
 type Usage struct {
@@ -975,7 +984,9 @@ type Cancel struct {
 	Pool   string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
 	Ticket string                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	// As in Acquire.
-	Call          uint64 `protobuf:"varint,3,opt,name=call,proto3" json:"call,omitempty"`
+	Call uint64 `protobuf:"varint,3,opt,name=call,proto3" json:"call,omitempty"`
+	// Call of the Acquire that is given up. Since version 2.
+	Ended         uint64 `protobuf:"varint,4,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1027,6 +1038,13 @@ func (x *Cancel) GetTicket() string {
 func (x *Cancel) GetCall() uint64 {
 	if x != nil {
 		return x.Call
+	}
+	return 0
+}
+
+func (x *Cancel) GetEnded() uint64 {
+	if x != nil {
+		return x.Ended
 	}
 	return 0
 }
@@ -3610,8 +3628,10 @@ type MarkRow struct {
 	Call uint64 `protobuf:"varint,5,opt,name=call,proto3" json:"call,omitempty"`
 	Was  uint32 `protobuf:"varint,6,opt,name=was,proto3" json:"was,omitempty"`
 	// Call of the Acquire that used the mark up.
-	UsedBy        uint64 `protobuf:"varint,7,opt,name=used_by,json=usedBy,proto3" json:"used_by,omitempty"`
-	Spent         bool   `protobuf:"varint,8,opt,name=spent,proto3" json:"spent,omitempty"`
+	UsedBy uint64 `protobuf:"varint,7,opt,name=used_by,json=usedBy,proto3" json:"used_by,omitempty"`
+	Spent  bool   `protobuf:"varint,8,opt,name=spent,proto3" json:"spent,omitempty"`
+	// Calls of Acquires that are over, oldest first.
+	Ended         []*EndedCall `protobuf:"bytes,9,rep,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3702,6 +3722,66 @@ func (x *MarkRow) GetSpent() bool {
 	return false
 }
 
+func (x *MarkRow) GetEnded() []*EndedCall {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+type EndedCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Call  uint64                 `protobuf:"varint,1,opt,name=call,proto3" json:"call,omitempty"`
+	// What it had, as a Cancel answers.
+	Was           uint32 `protobuf:"varint,2,opt,name=was,proto3" json:"was,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndedCall) Reset() {
+	*x = EndedCall{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndedCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndedCall) ProtoMessage() {}
+
+func (x *EndedCall) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndedCall.ProtoReflect.Descriptor instead.
+func (*EndedCall) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *EndedCall) GetCall() uint64 {
+	if x != nil {
+		return x.Call
+	}
+	return 0
+}
+
+func (x *EndedCall) GetWas() uint32 {
+	if x != nil {
+		return x.Was
+	}
+	return 0
+}
+
 type HolderRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
@@ -3713,7 +3793,7 @@ type HolderRow struct {
 
 func (x *HolderRow) Reset() {
 	*x = HolderRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[39]
+	mi := &file_fsmpb_fsm_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3725,7 +3805,7 @@ func (x *HolderRow) String() string {
 func (*HolderRow) ProtoMessage() {}
 
 func (x *HolderRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[39]
+	mi := &file_fsmpb_fsm_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3738,7 +3818,7 @@ func (x *HolderRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HolderRow.ProtoReflect.Descriptor instead.
 func (*HolderRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{39}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HolderRow) GetPool() string {
@@ -3772,7 +3852,7 @@ type SessionMetaRow struct {
 
 func (x *SessionMetaRow) Reset() {
 	*x = SessionMetaRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[40]
+	mi := &file_fsmpb_fsm_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3784,7 +3864,7 @@ func (x *SessionMetaRow) String() string {
 func (*SessionMetaRow) ProtoMessage() {}
 
 func (x *SessionMetaRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[40]
+	mi := &file_fsmpb_fsm_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3797,7 +3877,7 @@ func (x *SessionMetaRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionMetaRow.ProtoReflect.Descriptor instead.
 func (*SessionMetaRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{40}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SessionMetaRow) GetSeq() uint64 {
@@ -3821,7 +3901,7 @@ type SessionPoolRow struct {
 
 func (x *SessionPoolRow) Reset() {
 	*x = SessionPoolRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[41]
+	mi := &file_fsmpb_fsm_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3833,7 +3913,7 @@ func (x *SessionPoolRow) String() string {
 func (*SessionPoolRow) ProtoMessage() {}
 
 func (x *SessionPoolRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[41]
+	mi := &file_fsmpb_fsm_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3846,7 +3926,7 @@ func (x *SessionPoolRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPoolRow.ProtoReflect.Descriptor instead.
 func (*SessionPoolRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{41}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SessionPoolRow) GetPool() string {
@@ -3887,7 +3967,7 @@ type SessionEngine struct {
 
 func (x *SessionEngine) Reset() {
 	*x = SessionEngine{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[42]
+	mi := &file_fsmpb_fsm_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3899,7 +3979,7 @@ func (x *SessionEngine) String() string {
 func (*SessionEngine) ProtoMessage() {}
 
 func (x *SessionEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[42]
+	mi := &file_fsmpb_fsm_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3912,7 +3992,7 @@ func (x *SessionEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEngine.ProtoReflect.Descriptor instead.
 func (*SessionEngine) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{42}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SessionEngine) GetUrl() string {
@@ -3945,7 +4025,7 @@ type SessionTotals struct {
 
 func (x *SessionTotals) Reset() {
 	*x = SessionTotals{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[43]
+	mi := &file_fsmpb_fsm_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3957,7 +4037,7 @@ func (x *SessionTotals) String() string {
 func (*SessionTotals) ProtoMessage() {}
 
 func (x *SessionTotals) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[43]
+	mi := &file_fsmpb_fsm_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3970,7 +4050,7 @@ func (x *SessionTotals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionTotals.ProtoReflect.Descriptor instead.
 func (*SessionTotals) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{43}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SessionTotals) GetOpened() int64 {
@@ -4057,7 +4137,7 @@ type SessionRow struct {
 
 func (x *SessionRow) Reset() {
 	*x = SessionRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[44]
+	mi := &file_fsmpb_fsm_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4069,7 +4149,7 @@ func (x *SessionRow) String() string {
 func (*SessionRow) ProtoMessage() {}
 
 func (x *SessionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[44]
+	mi := &file_fsmpb_fsm_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4082,7 +4162,7 @@ func (x *SessionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRow.ProtoReflect.Descriptor instead.
 func (*SessionRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{44}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SessionRow) GetPool() string {
@@ -4230,7 +4310,7 @@ type SessionBinding struct {
 
 func (x *SessionBinding) Reset() {
 	*x = SessionBinding{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[45]
+	mi := &file_fsmpb_fsm_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4242,7 +4322,7 @@ func (x *SessionBinding) String() string {
 func (*SessionBinding) ProtoMessage() {}
 
 func (x *SessionBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[45]
+	mi := &file_fsmpb_fsm_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4255,7 +4335,7 @@ func (x *SessionBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionBinding.ProtoReflect.Descriptor instead.
 func (*SessionBinding) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{45}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SessionBinding) GetEngine() string {
@@ -4307,7 +4387,7 @@ type SessionClose struct {
 
 func (x *SessionClose) Reset() {
 	*x = SessionClose{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[46]
+	mi := &file_fsmpb_fsm_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4319,7 +4399,7 @@ func (x *SessionClose) String() string {
 func (*SessionClose) ProtoMessage() {}
 
 func (x *SessionClose) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[46]
+	mi := &file_fsmpb_fsm_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4332,7 +4412,7 @@ func (x *SessionClose) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionClose.ProtoReflect.Descriptor instead.
 func (*SessionClose) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{46}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SessionClose) GetMode() uint32 {
@@ -4446,7 +4526,7 @@ type SessionTicketRow struct {
 
 func (x *SessionTicketRow) Reset() {
 	*x = SessionTicketRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[47]
+	mi := &file_fsmpb_fsm_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4458,7 +4538,7 @@ func (x *SessionTicketRow) String() string {
 func (*SessionTicketRow) ProtoMessage() {}
 
 func (x *SessionTicketRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[47]
+	mi := &file_fsmpb_fsm_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4471,7 +4551,7 @@ func (x *SessionTicketRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionTicketRow.ProtoReflect.Descriptor instead.
 func (*SessionTicketRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{47}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SessionTicketRow) GetPool() string {
@@ -4561,7 +4641,7 @@ type OwedRow struct {
 
 func (x *OwedRow) Reset() {
 	*x = OwedRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[48]
+	mi := &file_fsmpb_fsm_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4573,7 +4653,7 @@ func (x *OwedRow) String() string {
 func (*OwedRow) ProtoMessage() {}
 
 func (x *OwedRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[48]
+	mi := &file_fsmpb_fsm_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4586,7 +4666,7 @@ func (x *OwedRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwedRow.ProtoReflect.Descriptor instead.
 func (*OwedRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{48}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *OwedRow) GetSession() uint64 {
@@ -4613,7 +4693,7 @@ type Creditor struct {
 
 func (x *Creditor) Reset() {
 	*x = Creditor{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[49]
+	mi := &file_fsmpb_fsm_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4625,7 +4705,7 @@ func (x *Creditor) String() string {
 func (*Creditor) ProtoMessage() {}
 
 func (x *Creditor) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[49]
+	mi := &file_fsmpb_fsm_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4638,7 +4718,7 @@ func (x *Creditor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Creditor.ProtoReflect.Descriptor instead.
 func (*Creditor) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{49}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Creditor) GetEngine() string {
@@ -4673,7 +4753,7 @@ type PinRow struct {
 
 func (x *PinRow) Reset() {
 	*x = PinRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[50]
+	mi := &file_fsmpb_fsm_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4685,7 +4765,7 @@ func (x *PinRow) String() string {
 func (*PinRow) ProtoMessage() {}
 
 func (x *PinRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[50]
+	mi := &file_fsmpb_fsm_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4698,7 +4778,7 @@ func (x *PinRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinRow.ProtoReflect.Descriptor instead.
 func (*PinRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{50}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PinRow) GetPool() string {
@@ -4808,7 +4888,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[51]
+	mi := &file_fsmpb_fsm_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4820,7 +4900,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[51]
+	mi := &file_fsmpb_fsm_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4833,7 +4913,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{51}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Event) GetLedgerTime() int64 {
@@ -5037,7 +5117,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[52]
+	mi := &file_fsmpb_fsm_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5049,7 +5129,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[52]
+	mi := &file_fsmpb_fsm_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5062,7 +5142,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{52}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Arrival) GetPromptTokens() int64 {
@@ -5139,7 +5219,7 @@ type Measured struct {
 
 func (x *Measured) Reset() {
 	*x = Measured{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[53]
+	mi := &file_fsmpb_fsm_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5151,7 +5231,7 @@ func (x *Measured) String() string {
 func (*Measured) ProtoMessage() {}
 
 func (x *Measured) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[53]
+	mi := &file_fsmpb_fsm_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5164,7 +5244,7 @@ func (x *Measured) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measured.ProtoReflect.Descriptor instead.
 func (*Measured) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{53}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Measured) GetCapacity() int64 {
@@ -5292,14 +5372,15 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x04call\x18\x0f \x01(\x04R\x04call\x12\x1b\n" +
 	"\tpool_wait\x18( \x01(\bR\bpoolWait\x12\x14\n" +
 	"\x05joins\x18) \x01(\bR\x05joinsB\v\n" +
-	"\t_max_wait\"\xac\x01\n" +
+	"\t_max_wait\"\xc2\x01\n" +
 	"\aRelease\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x19\n" +
 	"\x05epoch\x18\x03 \x01(\x04H\x00R\x05epoch\x88\x01\x01\x12\x14\n" +
 	"\x05grant\x18\x04 \x01(\x04R\x05grant\x12\"\n" +
 	"\x05usage\x18\x05 \x01(\v2\f.fsmpb.UsageR\x05usage\x12\x16\n" +
-	"\x06holder\x18\x06 \x01(\tR\x06holderB\b\n" +
+	"\x06holder\x18\x06 \x01(\tR\x06holder\x12\x14\n" +
+	"\x05ended\x18\a \x01(\x04R\x05endedB\b\n" +
 	"\x06_epoch\"\xb0\x01\n" +
 	"\x05Usage\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\x03R\fpromptTokens\x12+\n" +
@@ -5315,11 +5396,12 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x06ticket\x18\x01 \x01(\tR\x06ticket\x12\x19\n" +
 	"\x05epoch\x18\x02 \x01(\x04H\x00R\x05epoch\x88\x01\x01\x12\x14\n" +
 	"\x05grant\x18\x03 \x01(\x04R\x05grantB\b\n" +
-	"\x06_epoch\"H\n" +
+	"\x06_epoch\"^\n" +
 	"\x06Cancel\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x12\n" +
-	"\x04call\x18\x03 \x01(\x04R\x04call\"`\n" +
+	"\x04call\x18\x03 \x01(\x04R\x04call\x12\x14\n" +
+	"\x05ended\x18\x04 \x01(\x04R\x05ended\"`\n" +
 	"\x06Detach\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
@@ -5593,7 +5675,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\battached\x18\x0e \x01(\bR\battached\x12\x17\n" +
 	"\adrop_at\x18\x0f \x01(\x03R\x06dropAt\x12\x18\n" +
 	"\aattempt\x18\x10 \x01(\rR\aattempt\x12\x14\n" +
-	"\x05asked\x18\x11 \x01(\x03R\x05asked\"\xb2\x01\n" +
+	"\x05asked\x18\x11 \x01(\x03R\x05asked\"\xda\x01\n" +
 	"\aMarkRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\tR\x06ticket\x12\x10\n" +
@@ -5602,7 +5684,11 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x04call\x18\x05 \x01(\x04R\x04call\x12\x10\n" +
 	"\x03was\x18\x06 \x01(\rR\x03was\x12\x17\n" +
 	"\aused_by\x18\a \x01(\x04R\x06usedBy\x12\x14\n" +
-	"\x05spent\x18\b \x01(\bR\x05spent\"X\n" +
+	"\x05spent\x18\b \x01(\bR\x05spent\x12&\n" +
+	"\x05ended\x18\t \x03(\v2\x10.fsmpb.EndedCallR\x05ended\"1\n" +
+	"\tEndedCall\x12\x12\n" +
+	"\x04call\x18\x01 \x01(\x04R\x04call\x12\x10\n" +
+	"\x03was\x18\x02 \x01(\rR\x03was\"X\n" +
 	"\tHolderRow\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x16\n" +
 	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x1f\n" +
@@ -5769,7 +5855,7 @@ func file_fsmpb_fsm_proto_rawDescGZIP() []byte {
 	return file_fsmpb_fsm_proto_rawDescData
 }
 
-var file_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_fsmpb_fsm_proto_goTypes = []any{
 	(*Batch)(nil),            // 0: fsmpb.Batch
 	(*Op)(nil),               // 1: fsmpb.Op
@@ -5810,22 +5896,23 @@ var file_fsmpb_fsm_proto_goTypes = []any{
 	(*LeaseRow)(nil),         // 36: fsmpb.LeaseRow
 	(*WaiterRow)(nil),        // 37: fsmpb.WaiterRow
 	(*MarkRow)(nil),          // 38: fsmpb.MarkRow
-	(*HolderRow)(nil),        // 39: fsmpb.HolderRow
-	(*SessionMetaRow)(nil),   // 40: fsmpb.SessionMetaRow
-	(*SessionPoolRow)(nil),   // 41: fsmpb.SessionPoolRow
-	(*SessionEngine)(nil),    // 42: fsmpb.SessionEngine
-	(*SessionTotals)(nil),    // 43: fsmpb.SessionTotals
-	(*SessionRow)(nil),       // 44: fsmpb.SessionRow
-	(*SessionBinding)(nil),   // 45: fsmpb.SessionBinding
-	(*SessionClose)(nil),     // 46: fsmpb.SessionClose
-	(*SessionTicketRow)(nil), // 47: fsmpb.SessionTicketRow
-	(*OwedRow)(nil),          // 48: fsmpb.OwedRow
-	(*Creditor)(nil),         // 49: fsmpb.Creditor
-	(*PinRow)(nil),           // 50: fsmpb.PinRow
-	(*Event)(nil),            // 51: fsmpb.Event
-	(*Arrival)(nil),          // 52: fsmpb.Arrival
-	(*Measured)(nil),         // 53: fsmpb.Measured
-	nil,                      // 54: fsmpb.CountersRow.AnswerEntry
+	(*EndedCall)(nil),        // 39: fsmpb.EndedCall
+	(*HolderRow)(nil),        // 40: fsmpb.HolderRow
+	(*SessionMetaRow)(nil),   // 41: fsmpb.SessionMetaRow
+	(*SessionPoolRow)(nil),   // 42: fsmpb.SessionPoolRow
+	(*SessionEngine)(nil),    // 43: fsmpb.SessionEngine
+	(*SessionTotals)(nil),    // 44: fsmpb.SessionTotals
+	(*SessionRow)(nil),       // 45: fsmpb.SessionRow
+	(*SessionBinding)(nil),   // 46: fsmpb.SessionBinding
+	(*SessionClose)(nil),     // 47: fsmpb.SessionClose
+	(*SessionTicketRow)(nil), // 48: fsmpb.SessionTicketRow
+	(*OwedRow)(nil),          // 49: fsmpb.OwedRow
+	(*Creditor)(nil),         // 50: fsmpb.Creditor
+	(*PinRow)(nil),           // 51: fsmpb.PinRow
+	(*Event)(nil),            // 52: fsmpb.Event
+	(*Arrival)(nil),          // 53: fsmpb.Arrival
+	(*Measured)(nil),         // 54: fsmpb.Measured
+	nil,                      // 55: fsmpb.CountersRow.AnswerEntry
 }
 var file_fsmpb_fsm_proto_depIdxs = []int32{
 	1,  // 0: fsmpb.Batch.ops:type_name -> fsmpb.Op
@@ -5862,21 +5949,22 @@ var file_fsmpb_fsm_proto_depIdxs = []int32{
 	11, // 31: fsmpb.CapacityRow.engines:type_name -> fsmpb.Engine
 	35, // 32: fsmpb.CountersRow.total:type_name -> fsmpb.Counters
 	35, // 33: fsmpb.CountersRow.drained:type_name -> fsmpb.Counters
-	54, // 34: fsmpb.CountersRow.answer:type_name -> fsmpb.CountersRow.AnswerEntry
-	42, // 35: fsmpb.SessionPoolRow.engines:type_name -> fsmpb.SessionEngine
-	43, // 36: fsmpb.SessionPoolRow.totals:type_name -> fsmpb.SessionTotals
-	45, // 37: fsmpb.SessionRow.binding:type_name -> fsmpb.SessionBinding
-	46, // 38: fsmpb.SessionRow.close:type_name -> fsmpb.SessionClose
-	49, // 39: fsmpb.OwedRow.creditors:type_name -> fsmpb.Creditor
-	52, // 40: fsmpb.Event.arrival:type_name -> fsmpb.Arrival
-	53, // 41: fsmpb.Event.measured:type_name -> fsmpb.Measured
-	13, // 42: fsmpb.Event.settings_before:type_name -> fsmpb.Settings
-	13, // 43: fsmpb.Event.settings_after:type_name -> fsmpb.Settings
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	55, // 34: fsmpb.CountersRow.answer:type_name -> fsmpb.CountersRow.AnswerEntry
+	39, // 35: fsmpb.MarkRow.ended:type_name -> fsmpb.EndedCall
+	43, // 36: fsmpb.SessionPoolRow.engines:type_name -> fsmpb.SessionEngine
+	44, // 37: fsmpb.SessionPoolRow.totals:type_name -> fsmpb.SessionTotals
+	46, // 38: fsmpb.SessionRow.binding:type_name -> fsmpb.SessionBinding
+	47, // 39: fsmpb.SessionRow.close:type_name -> fsmpb.SessionClose
+	50, // 40: fsmpb.OwedRow.creditors:type_name -> fsmpb.Creditor
+	53, // 41: fsmpb.Event.arrival:type_name -> fsmpb.Arrival
+	54, // 42: fsmpb.Event.measured:type_name -> fsmpb.Measured
+	13, // 43: fsmpb.Event.settings_before:type_name -> fsmpb.Settings
+	13, // 44: fsmpb.Event.settings_after:type_name -> fsmpb.Settings
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_fsmpb_fsm_proto_init() }
@@ -5913,14 +6001,14 @@ func file_fsmpb_fsm_proto_init() {
 	file_fsmpb_fsm_proto_msgTypes[3].OneofWrappers = []any{}
 	file_fsmpb_fsm_proto_msgTypes[6].OneofWrappers = []any{}
 	file_fsmpb_fsm_proto_msgTypes[13].OneofWrappers = []any{}
-	file_fsmpb_fsm_proto_msgTypes[52].OneofWrappers = []any{}
+	file_fsmpb_fsm_proto_msgTypes[53].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsmpb_fsm_proto_rawDesc), len(file_fsmpb_fsm_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   55,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

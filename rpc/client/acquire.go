@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -58,10 +60,8 @@ type acquisition struct {
 	// entered: the ticket was registered with c.tickets.
 	entered bool
 	tries   int
-	// dirty: a try may have left a waiter or a lease behind.
+	// dirty: a try may have left a waiter or a lease behind, or may yet be carried out.
 	dirty bool
-	// at is where the last try went.
-	at *endpoint
 	// queued: a try was open long enough to have been waiting.
 	queued bool
 	// failingSince is when the first of the latest tries in a row failed.
@@ -86,10 +86,11 @@ func (a *acquisition) run(ctx context.Context) (*kvgatev1.AcquireResponse, error
 	defer cancel()
 	defer context.AfterFunc(a.c.base, cancel)()
 
-	if err := a.c.tickets.enter(ctx, a.key); err != nil {
+	call, err := a.c.tickets.enter(ctx, a.key)
+	if err != nil {
 		return nil, fmt.Errorf("%w: an earlier release or cancel of the ticket is not known yet", errNoDecision)
 	}
-	a.entered = true
+	a.entered, a.msg.CallId = true, call
 	pauses := a.c.newPauses(a.c.cfg.retryMax)
 	for {
 		if ctx.Err() != nil {
@@ -97,9 +98,7 @@ func (a *acquisition) run(ctx context.Context) (*kvgatev1.AcquireResponse, error
 		}
 		resp, err := a.try(ctx)
 		if err == nil {
-			if resp.GetReason() == Cancelled && a.c.tickets.takeMark(a.key) {
-				continue // the mark was left by this client itself and is used up now
-			}
+			a.dirty = a.dirty || untracked(resp)
 			return resp, nil
 		}
 		if err.verdict() != retryable || a.hopeless() {
@@ -118,7 +117,6 @@ func (a *acquisition) try(ctx context.Context) (*kvgatev1.AcquireResponse, *Erro
 	msg, left := a.attempt(began)
 	var out *kvgatev1.AcquireResponse
 	err := a.c.try(ctx, left+a.c.cfg.decisionBudget*5/6, func(ctx context.Context) error {
-		a.at, _ = ctx.Value(endpointKey{}).(*endpoint)
 		resp, err := a.c.admission.Acquire(ctx, connect.NewRequest(msg))
 		if err != nil {
 			return err
@@ -185,6 +183,14 @@ func checkDecision(msg *kvgatev1.AcquireRequest, resp *kvgatev1.AcquireResponse)
 	return nonsense("%s", problem)
 }
 
+// untracked: a node let the ticket through by itself, because it did not hear what the leader decided. It may
+// have been admitted all the same.
+func untracked(resp *kvgatev1.AcquireResponse) bool {
+	return resp.GetAction() == Bypass && slices.ContainsFunc(resp.GetWarnings(), func(w string) bool {
+		return strings.HasPrefix(w, "untracked")
+	})
+}
+
 func nonsense(format string, args ...any) *Error {
 	return &Error{Code: connect.CodeDataLoss, Err: fmt.Errorf("%w: "+format, append([]any{errNonsense}, args...)...)}
 }
@@ -213,10 +219,11 @@ func (a *acquisition) conclude(ctx context.Context, resp *kvgatev1.AcquireRespon
 
 // leaveTicket ends a's use of its ticket and cancels what it may have left behind.
 func (c *Client) leaveTicket(a *acquisition) {
-	if !c.tickets.leave(a.key, a.dirty) {
+	ended := c.tickets.leave(a.key, a.dirty)
+	if ended == 0 {
 		return
 	}
-	s := newSettlement(a.key, c.cancelStep(a.key, a.at))
+	s := newSettlement(a.key, c.cancelStep(a.key, ended))
 	// By then it is over by itself: the rest of the wait, and then a lease.
 	s.until = time.Now().Add(max(time.Until(a.deadline), 0) + a.ttl())
 	c.settle(s)

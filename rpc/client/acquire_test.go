@@ -311,8 +311,7 @@ func TestContextEndsWait(t *testing.T) {
 	})
 }
 
-// TestReacquireAfterOwnCancel: the client waits for its own cancel, and does not take the mark that it
-// left itself for a decision.
+// TestReacquireAfterOwnCancel: the client waits for its own cancel, which does not let the next call go.
 func TestReacquireAfterOwnCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, []string{"a:1"}, []string{"a:1"})
@@ -335,8 +334,8 @@ func TestReacquireAfterOwnCancel(t *testing.T) {
 		if took := time.Since(began); took < time.Second {
 			t.Fatalf("asked again after %v, before its own cancel was known", took)
 		}
-		if n := node.count("Acquire"); n != 3 {
-			t.Fatalf("%d acquires, want 3: abandoned, marked, admitted", n)
+		if n := node.count("Acquire"); n != 2 {
+			t.Fatalf("%d acquires, want 2: the cancel of the first lets the second alone", n)
 		}
 		w.close()
 		w.wantSizes(0, 0)
@@ -379,8 +378,12 @@ func TestSharedTicket(t *testing.T) {
 		g.Release()
 		w.close()
 		w.wantSizes(0, 0)
-		if w.nodes["a:1"].count("Cancel") == 0 {
-			t.Fatal("what the first caller may have left was never cancelled")
+		released := seen(w.ledger, &w.ledger.releases)
+		if last := released[len(released)-1]; last.GetTicketId() != "t2" || last.GetEndedCallId() == 0 {
+			t.Fatalf("release %v does not end the call that the first caller left", last)
+		}
+		if n := w.nodes["a:1"].count("Cancel"); n != 0 {
+			t.Fatalf("%d cancels, though the release did it", n)
 		}
 	})
 }

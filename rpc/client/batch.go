@@ -182,7 +182,7 @@ func (b *batch) stillWaiting() (seqs []uint64, waits bool) {
 }
 
 // lose fails operations that waited through the endpoint. They are asked for again, perhaps elsewhere,
-// and keep their places.
+// and keep their places. They did arrive there, whatever err says of the poll that failed.
 func (b *batch) lose(seqs []uint64, err *Error) {
 	for _, seq := range seqs {
 		b.mu.Lock()
@@ -191,6 +191,7 @@ func (b *batch) lose(seqs []uint64, err *Error) {
 		b.mu.Unlock()
 		if was {
 			e := *err
+			e.notSent = false
 			b.answer(seq, opAnswer{err: &e})
 		}
 	}

@@ -143,10 +143,10 @@ func (c *Client) Cluster() kvgatev1connect.ClusterServiceClient { return c.rawCl
 
 // Cancel removes the ticket's waiter or releases its lease, and says which it was. When there was
 // neither, the next Acquire of the ticket bypasses as Cancelled. An Acquire that waits for the ticket
-// returns a grant with that reason. When a first try was carried out but its answer got lost, the
-// answer is CANCEL_STATE_UNKNOWN.
+// returns a grant with that reason. When the answer to a first try got lost, a further one has no further
+// effect and gets the same answer.
 func (c *Client) Cancel(ctx context.Context, pool, ticket string) (kvgatev1.CancelState, error) {
-	msg := &kvgatev1.CancelRequest{Pool: c.poolName(pool), TicketId: ticket}
+	msg := &kvgatev1.CancelRequest{Pool: c.poolName(pool), TicketId: ticket, CallId: newCallID()}
 	if err := validate(msg); err != nil {
 		return 0, err
 	}

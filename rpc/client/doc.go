@@ -45,11 +45,11 @@
 // whatever was left is over by itself. Releases are repeated the same way until the lease's end. Both
 // go on while Close waits for them. A new Acquire of the same ticket first waits until they are known.
 //
-// A Cancel that finds nothing leaves a mark at the coordinator, which turns the next Acquire of that
-// ticket into a bypass with reason [Cancelled]; that is how a request that is still on its way is
-// stopped. The client remembers which marks may be its own doing, and asks again instead of returning
-// such an answer. A mark left by [Client.Cancel] is a decision and is returned. Another process that
-// reuses a ticket that this one gave up on may see one bypass.
+// A copy of an Acquire may be carried out late: a node still asks for it although the client went on with
+// another. So all tries carry one call id, and the cancel, or the release after more than one try, names it:
+// the coordinator then gives that call nothing any more, and lets nobody else go. A [Client.Cancel] that finds
+// nothing is about the next Acquire of the ticket, whoever makes it, and turns it into a bypass with reason
+// [Cancelled].
 //
 // # Many tickets
 //

@@ -26,6 +26,8 @@ type fakeLedger struct {
 	leases       map[string]*fakeLease
 	waiters      []*fakeWaiter
 	marks        map[string]bool
+	calls        []uint64        // call ids of Acquires
+	ended        map[uint64]bool // calls that are over
 	maxWaits     []time.Duration // of each Acquire as sent; -1 for unset
 	releases     []*kvgatev1.ReleaseRequest
 	renewals     []int // leases named by each Renew
@@ -53,7 +55,7 @@ type fakeWaiter struct {
 func newFakeLedger(capacity int64) *fakeLedger {
 	return &fakeLedger{
 		capacity: capacity, ttl: 600 * time.Second, holderTTL: 15 * time.Second,
-		leases: map[string]*fakeLease{}, marks: map[string]bool{}, changed: make(chan struct{}),
+		leases: map[string]*fakeLease{}, marks: map[string]bool{}, ended: map[uint64]bool{}, changed: make(chan struct{}),
 	}
 }
 
@@ -100,9 +102,13 @@ func (l *fakeLedger) acquire(ctx context.Context, req *kvgatev1.AcquireRequest) 
 		sent = req.GetMaxWait().AsDuration()
 	}
 	l.maxWaits = append(l.maxWaits, sent)
+	l.calls = append(l.calls, req.GetCallId())
 	defer l.mu.Unlock()
 	defer l.notify()
 	ticket := req.GetTicketId()
+	if l.ended[req.GetCallId()] {
+		return bypass(req, Cancelled), nil
+	}
 	if l.marks[ticket] {
 		delete(l.marks, ticket)
 		return bypass(req, Cancelled), nil
@@ -220,6 +226,7 @@ func (l *fakeLedger) release(req *kvgatev1.ReleaseRequest) *kvgatev1.ReleaseResp
 		return &kvgatev1.ReleaseResponse{}
 	}
 	l.drop(lease)
+	l.end(req.GetEndedCallId())
 	return &kvgatev1.ReleaseResponse{Released: true}
 }
 
@@ -228,6 +235,10 @@ func (l *fakeLedger) cancel(req *kvgatev1.CancelRequest) *kvgatev1.CancelRespons
 	defer l.mu.Unlock()
 	defer l.notify()
 	ticket := req.GetTicketId()
+	if l.ended[req.GetEndedCallId()] {
+		return &kvgatev1.CancelResponse{Was: kvgatev1.CancelState_CANCEL_STATE_UNKNOWN}
+	}
+	l.end(req.GetEndedCallId())
 	if w := l.waiter(ticket); w != nil {
 		l.leave(w, Cancelled)
 		return &kvgatev1.CancelResponse{Was: kvgatev1.CancelState_CANCEL_STATE_WAITING}
@@ -236,8 +247,16 @@ func (l *fakeLedger) cancel(req *kvgatev1.CancelRequest) *kvgatev1.CancelRespons
 		l.drop(lease)
 		return &kvgatev1.CancelResponse{Was: kvgatev1.CancelState_CANCEL_STATE_LEASED}
 	}
-	l.marks[ticket] = true
+	if req.GetEndedCallId() == 0 {
+		l.marks[ticket] = true
+	}
 	return &kvgatev1.CancelResponse{Was: kvgatev1.CancelState_CANCEL_STATE_UNKNOWN}
+}
+
+func (l *fakeLedger) end(call uint64) {
+	if call != 0 {
+		l.ended[call] = true
+	}
 }
 
 func (l *fakeLedger) renew(req *kvgatev1.RenewRequest) *kvgatev1.RenewResponse {

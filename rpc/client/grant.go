@@ -41,7 +41,7 @@ type Grant struct {
 	key ticketKey
 	// tracked: a coordinator knows about it and wants to hear its end.
 	tracked bool
-	// dirty: it is a bypass, but an earlier try of the same Acquire may have left something behind.
+	// dirty: another try of the same Acquire may have left something behind, or may yet be carried out.
 	dirty bool
 	lost  chan struct{}
 
@@ -72,7 +72,7 @@ func (c *Client) newGrant(a *acquisition, resp *kvgatev1.AcquireResponse) *Grant
 	// A coordinator keeps count of a session's bypassed attempts too, so that its close can wait for
 	// them.
 	g.tracked = g.Action == Admit || a.msg.GetSessionId() != ""
-	g.dirty = g.Action == Bypass && a.dirty
+	g.dirty = a.dirty
 	if !g.tracked {
 		c.leaveTicket(a)
 		c.keeper.leave()
@@ -141,7 +141,7 @@ func (g *Grant) release(usage []Usage) *settlement {
 	}
 	g.released = true
 	c := g.c
-	s := newSettlement(g.key, c.releaseStep(g.key, msg))
+	s := newSettlement(g.key)
 	// A lease that is over already is still worth one try: it carries the usage.
 	s.until = time.Now().Add(c.cfg.attemptTimeout)
 	if g.expiresAt.After(s.until) {
@@ -150,9 +150,7 @@ func (g *Grant) release(usage []Usage) *settlement {
 	g.settlement = s
 	g.mu.Unlock()
 
-	if c.tickets.release(g.key, g.dirty) {
-		s.steps = append(s.steps, c.cancelStep(g.key, nil))
-	}
+	s.steps = c.releaseSteps(g.key, msg, c.tickets.release(g.key, g.dirty))
 	c.keeper.drop(g)
 	c.settle(s)
 	return s

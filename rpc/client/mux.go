@@ -86,14 +86,6 @@ func (l *lines) of(ctx context.Context) *line {
 	return l.all[ep.index]
 }
 
-// connected reports whether something to the endpoint is open that keeps operations in order.
-func (l *lines) connected(ep *endpoint) bool {
-	line := l.all[ep.index]
-	line.mu.Lock()
-	defer line.mu.Unlock()
-	return line.stream != nil || line.batch != nil
-}
-
 // carrier returns what carries operations now; nil means one call each.
 func (l *line) carrier() (carrier, mode) {
 	l.mu.Lock()

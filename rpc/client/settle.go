@@ -38,6 +38,8 @@ type step struct {
 	known func(tries int)
 	// unknown is called when no answer came in time.
 	unknown func()
+	// needless, unless nil, says that the steps before have done it already.
+	needless func() bool
 	// retried is called after a try that failed and is repeated.
 	retried func(err error)
 }
@@ -59,6 +61,9 @@ func (c *Client) runSettlement(s *settlement) {
 	defer cancel()
 	var failed []error
 	for _, step := range s.steps {
+		if step.needless != nil && step.needless() {
+			continue
+		}
 		step.retried = func(err error) {
 			c.record(Event{Kind: EventReleaseRetry, Pool: s.key.pool, Ticket: s.key.ticket, Err: err})
 		}
@@ -114,43 +119,38 @@ func worthRepeating(err *Error) bool {
 	return err.verdict() == retryable
 }
 
-// cancelStep makes sure that neither a waiter nor a lease of key stays behind. It goes first to where the
-// ticket was asked for last, nil when that is not known: there it stays behind an Acquire that the endpoint
-// is still asking for, which it could overtake elsewhere.
-func (c *Client) cancelStep(key ticketKey, at *endpoint) step {
-	var was kvgatev1.CancelState
+// cancelStep makes sure that neither a waiter nor a lease of key stays behind, and that copies of the call
+// that are still under way get nothing when they arrive.
+func (c *Client) cancelStep(key ticketKey, ended uint64) step {
+	msg := &kvgatev1.CancelRequest{Pool: key.pool, TicketId: key.ticket, EndedCallId: ended}
 	return step{
 		call: func(ctx context.Context) error {
-			if at != nil && c.lines.connected(at) {
-				ctx = withEndpoint(ctx, at)
-			}
-			at = nil
-			resp, err := c.admission.Cancel(ctx, connect.NewRequest(
-				&kvgatev1.CancelRequest{Pool: key.pool, TicketId: key.ticket}))
-			if err == nil {
-				was = resp.Msg.GetWas()
-			}
+			_, err := c.admission.Cancel(ctx, connect.NewRequest(msg))
 			return err
 		},
-		known: func(tries int) {
-			// A Cancel that found nothing leaves a mark; so may any of several whose answers were lost.
-			if tries > 1 || was == kvgatev1.CancelState_CANCEL_STATE_UNKNOWN {
-				c.tickets.mark(key)
-			}
-			c.record(Event{Kind: EventCancelled, Pool: key.pool, Ticket: key.ticket})
-		},
-		unknown: func() { c.tickets.mark(key) },
+		known:   func(int) { c.record(Event{Kind: EventCancelled, Pool: key.pool, Ticket: key.ticket}) },
+		unknown: func() {},
 	}
 }
 
-// releaseStep ends the lease, or the tracked bypass, that msg names.
-func (c *Client) releaseStep(key ticketKey, msg *kvgatev1.ReleaseRequest) step {
-	return step{
+// releaseSteps end the lease, or the tracked bypass, that msg names, and with it a call of which copies may
+// be under way; ended is 0 when there are none. One Release does both, unless it finds no lease.
+func (c *Client) releaseSteps(key ticketKey, msg *kvgatev1.ReleaseRequest, ended uint64) []step {
+	msg.EndedCallId = ended
+	released := false
+	steps := []step{{
 		call: func(ctx context.Context) error {
-			_, err := c.admission.Release(ctx, connect.NewRequest(msg))
+			resp, err := c.admission.Release(ctx, connect.NewRequest(msg))
+			released = err == nil && resp.Msg.GetReleased()
 			return err
 		},
 		known:   func(int) { c.record(Event{Kind: EventReleased, Pool: key.pool, Ticket: key.ticket}) },
 		unknown: func() {},
+	}}
+	if ended != 0 {
+		cancel := c.cancelStep(key, ended)
+		cancel.needless = func() bool { return released }
+		steps = append(steps, cancel)
 	}
+	return steps
 }

@@ -2,19 +2,18 @@ package client
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
-	"time"
 )
-
-// markLife is how long the client remembers that its own Cancel may have left a mark: the
-// coordinator keeps marks for one lease TTL, which is at most max_ttl (3600 s by default).
-const markLife = time.Hour
 
 // ticketKey names a ticket.
 type ticketKey struct{ pool, ticket string }
 
 // ticketState is what this process has to do with one ticket.
 type ticketState struct {
+	// call is the call id of the Acquires that share the state. They end together: the last of them has the
+	// coordinator remember that they are over, and whoever comes after that gets a new state.
+	call uint64
 	// using counts Acquires in progress and grants held.
 	using int
 	// dirty: an Acquire was abandoned while others used the ticket; the last of them cancels it.
@@ -31,43 +30,41 @@ type ticketState struct {
 type tickets struct {
 	mu     sync.Mutex
 	states map[ticketKey]*ticketState
-	// marks holds the tickets for which a Cancel of this client (not of its user) may have left a mark.
-	marks     map[ticketKey]time.Time
-	nextPurge time.Time
 }
 
-func newTickets() *tickets {
-	return &tickets{states: map[ticketKey]*ticketState{}, marks: map[ticketKey]time.Time{}}
-}
+func newTickets() *tickets { return &tickets{states: map[ticketKey]*ticketState{}} }
 
-// enter starts an Acquire of key, when nothing of an earlier one is pending. Each enter needs one
-// leave or release.
-func (t *tickets) enter(ctx context.Context, key ticketKey) error {
+// newCallID draws the id of a call, which is not 0.
+func newCallID() uint64 { return rand.Uint64N(1<<64-1) + 1 }
+
+// enter starts an Acquire of key, when nothing of an earlier one is pending, and returns its call id. Each
+// enter needs one leave or release.
+func (t *tickets) enter(ctx context.Context, key ticketKey) (call uint64, err error) {
 	for {
 		t.mu.Lock()
 		state := t.states[key]
 		if state == nil {
-			state = &ticketState{}
+			state = &ticketState{call: newCallID()}
 			t.states[key] = state
 		}
 		if state.settling == 0 {
 			state.using++
 			t.mu.Unlock()
-			return nil
+			return state.call, nil
 		}
 		settled := state.settled
 		t.mu.Unlock()
 		select {
 		case <-settled:
 		case <-ctx.Done():
-			return ctx.Err()
+			return 0, ctx.Err()
 		}
 	}
 }
 
-// leave ends a use of key. dirty: an Acquire may have left a waiter or a lease behind. When leave
-// returns true the caller must cancel the ticket and then call settled.
-func (t *tickets) leave(key ticketKey, dirty bool) (cancel bool) {
+// leave ends a use of key. dirty: an Acquire may have left a waiter or a lease behind, or a copy of it may
+// still be under way. When leave returns a call, the caller must cancel it and then call settled.
+func (t *tickets) leave(key ticketKey, dirty bool) (ended uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	state := t.states[key]
@@ -75,23 +72,25 @@ func (t *tickets) leave(key ticketKey, dirty bool) (cancel bool) {
 	state.dirty = state.dirty || dirty
 	if state.using == 0 && state.dirty {
 		state.settle()
-		return true
+		return state.call
 	}
 	t.drop(key, state)
-	return false
+	return 0
 }
 
 // release ends a use of key whose lease is about to be released. The caller must call settled when
-// the release, and the cancel where asked for, is known. dirty as in leave.
-func (t *tickets) release(key ticketKey, dirty bool) (cancel bool) {
+// the release, and the end of the call that is returned, is known. dirty as in leave.
+func (t *tickets) release(key ticketKey, dirty bool) (ended uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	state := t.states[key]
 	state.using--
 	state.dirty = state.dirty || dirty
-	cancel = state.using == 0 && state.dirty
+	if state.using == 0 && state.dirty {
+		ended = state.call
+	}
 	state.settle()
-	return cancel
+	return ended
 }
 
 func (s *ticketState) settle() {
@@ -119,30 +118,4 @@ func (t *tickets) drop(key ticketKey, state *ticketState) {
 	if state.using == 0 && state.settling == 0 {
 		delete(t.states, key)
 	}
-}
-
-// mark remembers that the client's own Cancel may make the next Acquire of key bypass cancelled.
-func (t *tickets) mark(key ticketKey) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := time.Now()
-	t.marks[key] = now
-	if now.Before(t.nextPurge) {
-		return
-	}
-	t.nextPurge = now.Add(markLife / 4)
-	for k, at := range t.marks {
-		if now.Sub(at) > markLife {
-			delete(t.marks, k)
-		}
-	}
-}
-
-// takeMark reports whether such a mark may have existed, and forgets it.
-func (t *tickets) takeMark(key ticketKey) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	at, ok := t.marks[key]
-	delete(t.marks, key)
-	return ok && time.Since(at) <= markLife
 }

@@ -186,7 +186,7 @@ func TestSeveralIncarnationsRetriesAndALeaderChange(t *testing.T) {
 		h := s.l.Holder("dead")
 		s.l.ReclaimHolder(ledger.DefaultPool, "dead", h[0].LastActive)
 	})
-	s.do(20*sec, func() { s.l.Cancel(ledger.DefaultPool, "x", 0) })
+	s.do(20*sec, func() { s.l.Cancel(ledger.Cancel{Pool: ledger.DefaultPool, Ticket: "x"}) })
 	s.expect("x", `
 12:01.0 It arrived and asked for 100 tokens and was admitted at once: 100 of 100 tokens were reserved then, its own included.
 12:02.0 It released 100 tokens after 1s.

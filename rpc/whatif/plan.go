@@ -141,7 +141,7 @@ func (r *replay) planLease(a *attempt, granted ledger.Time) {
 			op := r.asked(a.Life, e.Arrival)
 			r.schedule(at, placeOf(e), func() { r.retry(a, op) })
 		case "cancelled":
-			r.schedule(at, placeOf(e), func() { r.l.Cancel(r.pool, a.Ticket, 0) })
+			r.schedule(at, placeOf(e), func() { r.l.Cancel(ledger.Cancel{Pool: r.pool, Ticket: a.Ticket}) })
 		case "renewed":
 			ttl := time.Duration(e.Deadline - e.LedgerTime)
 			r.schedule(at, placeOf(e), func() { r.l.Renew(r.pool, []ledger.LeaseRef{{Ticket: a.Ticket}}, ttl) })

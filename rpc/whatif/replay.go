@@ -233,7 +233,7 @@ func (r *replay) release(a *attempt) {
 // giveUp cancels a ticket that waits. One that was let go earlier than recorded is past being cancelled.
 func (r *replay) giveUp(a *attempt) {
 	if v, _ := r.l.Ticket(r.pool, a.Ticket); v.Waiter != nil {
-		r.l.Cancel(r.pool, a.Ticket, 0)
+		r.l.Cancel(ledger.Cancel{Pool: r.pool, Ticket: a.Ticket})
 	}
 }
 

@@ -93,7 +93,7 @@ func anything(seed uint64) *recording.Recorder {
 				l.Reconcile(ledger.DefaultPool, ledger.Round{Degrade: rng.IntN(3) == 0, Fresh: true, Reason: "no engines", Engines: []ledger.Engine{engine}})
 			})
 		case 2:
-			r.Do(at, func(l *ledger.Ledger) { l.Cancel(ledger.DefaultPool, ticket, 0) })
+			r.Do(at, func(l *ledger.Ledger) { l.Cancel(ledger.Cancel{Pool: ledger.DefaultPool, Ticket: ticket}) })
 		case 3:
 			r.Do(at, func(l *ledger.Ledger) { l.Detach(ledger.DefaultPool, ticket, seen[ticket].Seq, seen[ticket].Attempt) })
 		case 4:

@@ -49,7 +49,12 @@ type AcquireRequest struct {
 	// Longest time in the queue; unset means the pool's max_wait. 0s means do not wait.
 	MaxWait *durationpb.Duration `protobuf:"bytes,13,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
 	// Lease time to live; unset means the pool's lease_ttl, at most its max_ttl.
-	Ttl           *durationpb.Duration `protobuf:"bytes,14,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Ttl *durationpb.Duration `protobuf:"bytes,14,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// Identifies the call, for a caller that sends it again, perhaps through another node: a number drawn at
+	// random, the same in every copy of one call, another one when the ticket is asked for anew. A copy that
+	// comes after the call was ended (see ended_call_id of Release and Cancel) answers bypass "cancelled" and
+	// gets nothing. 0: the node that receives a copy numbers it.
+	CallId        uint64 `protobuf:"fixed64,15,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -180,6 +185,13 @@ func (x *AcquireRequest) GetTtl() *durationpb.Duration {
 		return x.Ttl
 	}
 	return nil
+}
+
+func (x *AcquireRequest) GetCallId() uint64 {
+	if x != nil {
+		return x.CallId
+	}
+	return 0
 }
 
 type AcquireResponse struct {
@@ -319,9 +331,12 @@ type ReleaseRequest struct {
 	// "<epoch>:<ticket>"; a lease id of an older epoch does nothing.
 	LeaseId string `protobuf:"bytes,3,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Fence: act only on this grant. 0 means any.
-	Grant         uint64 `protobuf:"varint,4,opt,name=grant,proto3" json:"grant,omitempty"`
-	Usage         *Usage `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
-	HolderId      string `protobuf:"bytes,6,opt,name=holder_id,json=holderId,proto3" json:"holder_id,omitempty"`
+	Grant    uint64 `protobuf:"varint,4,opt,name=grant,proto3" json:"grant,omitempty"`
+	Usage    *Usage `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
+	HolderId string `protobuf:"bytes,6,opt,name=holder_id,json=holderId,proto3" json:"holder_id,omitempty"`
+	// The call_id of an Acquire of which copies may still be under way: when this ends the lease, copies that
+	// come within a minute get nothing. 0: none.
+	EndedCallId   uint64 `protobuf:"fixed64,7,opt,name=ended_call_id,json=endedCallId,proto3" json:"ended_call_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -396,6 +411,13 @@ func (x *ReleaseRequest) GetHolderId() string {
 		return x.HolderId
 	}
 	return ""
+}
+
+func (x *ReleaseRequest) GetEndedCallId() uint64 {
+	if x != nil {
+		return x.EndedCallId
+	}
+	return 0
 }
 
 type ReleaseResponse struct {
@@ -619,9 +641,16 @@ func (x *RenewedLease) GetExpiresIn() *durationpb.Duration {
 }
 
 type CancelRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
-	TicketId      string                 `protobuf:"bytes,2,opt,name=ticket_id,json=ticketId,proto3" json:"ticket_id,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Pool     string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	TicketId string                 `protobuf:"bytes,2,opt,name=ticket_id,json=ticketId,proto3" json:"ticket_id,omitempty"`
+	// Identifies this call, as in Acquire: copies that come within a minute have no further effect and are
+	// answered as the first one was.
+	CallId uint64 `protobuf:"fixed64,3,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// The call_id of the Acquire that its caller gave up on: whatever the ticket has ends, and copies of that
+	// Acquire get nothing, for a minute, or for a lease_ttl when there was nothing yet. Other Acquires of the
+	// ticket are not let go, and copies of this Cancel have no further effect. 0: none.
+	EndedCallId   uint64 `protobuf:"fixed64,4,opt,name=ended_call_id,json=endedCallId,proto3" json:"ended_call_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -668,6 +697,20 @@ func (x *CancelRequest) GetTicketId() string {
 		return x.TicketId
 	}
 	return ""
+}
+
+func (x *CancelRequest) GetCallId() uint64 {
+	if x != nil {
+		return x.CallId
+	}
+	return 0
+}
+
+func (x *CancelRequest) GetEndedCallId() uint64 {
+	if x != nil {
+		return x.EndedCallId
+	}
+	return 0
 }
 
 type CancelResponse struct {
@@ -1557,7 +1600,7 @@ var File_kvgate_v1_admission_proto protoreflect.FileDescriptor
 
 const file_kvgate_v1_admission_proto_rawDesc = "" +
 	"\n" +
-	"\x19kvgate/v1/admission.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kvgate/v1/types.proto\"\xd0\b\n" +
+	"\x19kvgate/v1/admission.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kvgate/v1/types.proto\"\xe9\b\n" +
 	"\x0eAcquireRequest\x12&\n" +
 	"\x04pool\x18\x01 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x04pool\x121\n" +
 	"\tticket_id\x18\x02 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x022\b^\\P{C}*$R\bticketId\x123\n" +
@@ -1574,7 +1617,8 @@ const file_kvgate_v1_admission_proto_rawDesc = "" +
 	"\tholder_id\x18\v \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\bholderId\x12$\n" +
 	"\x03rid\x18\f \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x03rid\x12D\n" +
 	"\bmax_wait\x18\r \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x052\x00R\amaxWait\x12<\n" +
-	"\x03ttl\x18\x0e \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xe7\x84\x0f*\x00R\x03ttl:\xf6\x02\xbaH\xf2\x02\x1a\xb5\x01\n" +
+	"\x03ttl\x18\x0e \x01(\v2\x19.google.protobuf.DurationB\x0f\xbaH\f\xaa\x01\t\"\x05\b\x80\xe7\x84\x0f*\x00R\x03ttl\x12\x17\n" +
+	"\acall_id\x18\x0f \x01(\x06R\x06callId:\xf6\x02\xbaH\xf2\x02\x1a\xb5\x01\n" +
 	"\x1creservation_tokens.exclusive\x12=excludes promptTokens and maxNewTokens: send one or the other\x1aV!has(this.reservation_tokens) || (this.prompt_tokens == 0 && this.max_new_tokens == 0)\x1a\xb7\x01\n" +
 	"\x1breservation_tokens.required\x121it or promptTokens + maxNewTokens must be above 0\x1aehas(this.reservation_tokens) || this.prompt_tokens != 0 || this.max_new_tokens != 0 || this.protectedB\x15\n" +
 	"\x13_reservation_tokens\"\xbc\x03\n" +
@@ -1592,14 +1636,15 @@ const file_kvgate_v1_admission_proto_rawDesc = "" +
 	"\abinding\x18\t \x01(\v2\x12.kvgate.v1.BindingR\abinding\x12\x1a\n" +
 	"\bwarnings\x18\n" +
 	" \x03(\tR\bwarnings\x12\x14\n" +
-	"\x05grant\x18\v \x01(\x04R\x05grant\"\xea\x02\n" +
+	"\x05grant\x18\v \x01(\x04R\x05grant\"\x8e\x03\n" +
 	"\x0eReleaseRequest\x12&\n" +
 	"\x04pool\x18\x01 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x04pool\x12/\n" +
 	"\tticket_id\x18\x02 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\bticketId\x12-\n" +
 	"\blease_id\x18\x03 \x01(\tB\x12\xbaH\x0fr\r(\xac\x022\b^\\P{C}*$R\aleaseId\x12\x14\n" +
 	"\x05grant\x18\x04 \x01(\x04R\x05grant\x12&\n" +
 	"\x05usage\x18\x05 \x01(\v2\x10.kvgate.v1.UsageR\x05usage\x12/\n" +
-	"\tholder_id\x18\x06 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\bholderId:a\xbaH^\x1a\\\n" +
+	"\tholder_id\x18\x06 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\bholderId\x12\"\n" +
+	"\rended_call_id\x18\a \x01(\x06R\vendedCallId:a\xbaH^\x1a\\\n" +
 	"\x12ticket_id.required\x12\x19it or leaseId is required\x1a+this.ticket_id != '' || this.lease_id != ''\"-\n" +
 	"\x0fReleaseResponse\x12\x1a\n" +
 	"\breleased\x18\x01 \x01(\bR\breleased\"\xd5\x02\n" +
@@ -1615,10 +1660,12 @@ const file_kvgate_v1_admission_proto_rawDesc = "" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x18\n" +
 	"\arenewed\x18\x02 \x01(\bR\arenewed\x128\n" +
 	"\n" +
-	"expires_in\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\"j\n" +
+	"expires_in\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\"\xa7\x01\n" +
 	"\rCancelRequest\x12&\n" +
 	"\x04pool\x18\x01 \x01(\tB\x12\xbaH\x0fr\r(\x80\x022\b^\\P{C}*$R\x04pool\x121\n" +
-	"\tticket_id\x18\x02 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x022\b^\\P{C}*$R\bticketId\":\n" +
+	"\tticket_id\x18\x02 \x01(\tB\x14\xbaH\x11r\x0f \x01(\x80\x022\b^\\P{C}*$R\bticketId\x12\x17\n" +
+	"\acall_id\x18\x03 \x01(\x06R\x06callId\x12\"\n" +
+	"\rended_call_id\x18\x04 \x01(\x06R\vendedCallId\":\n" +
 	"\x0eCancelResponse\x12(\n" +
 	"\x03was\x18\x01 \x01(\x0e2\x16.kvgate.v1.CancelStateR\x03was\"E\n" +
 	"\x10HeartbeatRequest\x121\n" +

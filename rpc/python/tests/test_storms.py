@@ -122,6 +122,47 @@ async def test_cancel_storm_leaves_nothing(single: Cluster, multiplex: bool, att
     await aeventually(single.nothing_left, f"leases or waiters stay: {single.budget()}", 5)
 
 
+@pytest.mark.parametrize("multiplex", [True, False], ids=["multiplexed", "unary"])
+async def test_giving_up_while_leaders_die_leaves_nothing(three: Cluster, multiplex: bool) -> None:
+    """Callers that are cancelled at random moments, also while nobody leads; every ticket is used twice.
+
+    What is left is gone well before the detach grace, since the gate says so.
+    """
+    three.settings(maxWait="60s")
+    stop = asyncio.Event()
+    gate = AsyncGate(three.urls, multiplex=multiplex, default_max_wait=60, close_timeout=30)
+    outcomes: Counter[str] = Counter()
+
+    async def turn(n: int, attempt: int) -> None:
+        async with gate.admit(ticket=f"hasty-{multiplex}-{n}:{attempt // 2}", reservation_tokens=3000) as grant:
+            outcomes[grant.reason] += 1
+            await asyncio.sleep(random.uniform(0, 0.03))
+
+    async def worker(n: int) -> None:
+        attempt = 0
+        while attempt == 0 or not stop.is_set():
+            task = asyncio.ensure_future(turn(n, attempt))
+            await asyncio.wait({task}, timeout=random.uniform(0, 0.4))
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            attempt += 1
+
+    async with gate:
+        workers = [asyncio.ensure_future(worker(n)) for n in range(100)]
+        try:
+            await asyncio.to_thread(kill_leaders, three, workers, 3)
+        finally:
+            stop.set()
+        await asyncio.gather(*workers)
+    stats = gate.stats()
+    assert stats.unsettled == 0, stats
+    assert stats.errors == 0, stats
+    assert stats.cancelled > 0, stats
+    assert outcomes["capacity_available"] > 0, outcomes
+    await aeventually(three.nothing_left, f"leases or waiters stay: {three.budget()}", 5)
+
+
 async def test_cut_off_from_the_leader_a_follower_forwards(three: Cluster) -> None:
     """The gate reaches the nodes through proxies that are cut, also from one that the others still follow."""
     three.settings(maxWait="60s")

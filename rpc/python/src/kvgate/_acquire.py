@@ -31,7 +31,7 @@ class Acquisition:
         # The ticket was registered with core.tickets.
         self.entered = False
         self.tries = 0
-        # A try may have left a waiter or a lease behind.
+        # A try may have left a waiter or a lease behind, or may yet be carried out.
         self.dirty = False
         # A try was known, or open long enough, to have been waiting.
         self.queued = False
@@ -56,8 +56,7 @@ class Acquisition:
                 self._core.note_retry(self.key, failure)
                 await asyncio.sleep(pause)
                 continue
-            if answer.reason == types_pb2.REASON_CANCELLED and self._core.tickets.take_mark(self.key):
-                continue  # the mark was left by this gate itself and is used up now
+            self.dirty = self.dirty or _untracked(answer)
             return answer
 
     async def _enter(self) -> None:
@@ -72,6 +71,7 @@ class Acquisition:
             finally:
                 waiting.cancel()
         self.entered = True
+        self.msg.call_id = self._core.tickets.call(self.key)
 
     async def _try(self) -> pb.AcquireResponse:
         """Asks once and notes what a failure means for the ticket."""
@@ -124,3 +124,11 @@ class Acquisition:
         """The gate's own decision to let the attempt go ahead."""
         asked = self.msg.reservation_tokens or self.msg.prompt_tokens + self.msg.max_new_tokens
         return Decision("bypass", "degraded", self.key.pool, self.key.ticket, asked, cause=cause)
+
+
+def _untracked(answer: pb.AcquireResponse) -> bool:
+    """Whether a node let the ticket through by itself, because it did not hear what the leader decided.
+
+    It may have been admitted all the same.
+    """
+    return answer.action == types_pb2.ACTION_BYPASS and any(w.startswith("untracked") for w in answer.warnings)

@@ -159,7 +159,7 @@ class Core:
         # A coordinator keeps count of a session's bypassed attempts too, so that its close can wait for them.
         tracked = admitted or a.msg.session_id != ""
         term = seconds(answer.expires_in) if answer.HasField("expires_in") else a.ttl
-        held = Held(self, decision, term=term, tracked=tracked, dirty=not admitted and a.dirty)
+        held = Held(self, decision, term=term, tracked=tracked, dirty=a.dirty)
         kind: EventKind = "admitted" if admitted else "bypassed"
         event = Event(kind, a.key.pool, a.key.ticket, reason=decision.reason, waited=decision.waited)
         self.recorder.record(event)
@@ -172,10 +172,10 @@ class Core:
     def _leave(self, a: Acquisition) -> None:
         """Ends a's use of its ticket, and cancels in the background what it may have left behind."""
         self.keeper.leave()
-        if a.entered and self.tickets.leave(a.key, a.dirty):
+        if a.entered and (ended := self.tickets.leave(a.key, a.dirty)):
             # By then it is over by itself: the rest of the wait, and then a lease.
             until = max(a.deadline, time.monotonic()) + a.ttl
-            self.settler.start(Settlement(a.key, until, [self.settler.cancel_step(a.key)]))
+            self.settler.start(Settlement(a.key, until, [self.settler.cancel_step(a.key, ended)]))
 
     def release(self, held: Held) -> None:
         """Ends a grant; see Grant.release."""
@@ -183,9 +183,8 @@ class Core:
             held.released = True
             return
         held.released = True
-        steps = [self.settler.release_step(held.key, held.release_message())]
-        if self.tickets.release(held.key, held.dirty):
-            steps.append(self.settler.cancel_step(held.key))
+        ended = self.tickets.release(held.key, held.dirty)
+        steps = self.settler.release_steps(held.key, held.release_message(), ended)
         # A lease that is over already is still worth one try: it carries the usage.
         until = max(held.expires_at, time.monotonic() + self.options.attempt_timeout)
         settlement = Settlement(held.key, until, steps)

@@ -230,8 +230,11 @@ class Channel:
                 op.succeed(result)
 
     def _give_up(self, failure: Failure) -> None:
-        """The node does not answer: everything that waits there is asked anew, wherever it goes on."""
+        """The node does not answer: everything that waits there is asked anew, wherever it goes on. It was
+        sent, whatever became of the poll."""
         self._cursor, self._unacknowledged = "", False
+        failure = failure.copy()
+        failure.not_sent = False
         self._fail([op for ops in list(self._waiting.values()) for op in list(ops)], failure)
 
 

@@ -12,7 +12,6 @@ from ._failure import Failure
 from ._tickets import TicketKey
 from .stats import Event
 from .v1 import admission_pb2 as pb
-from .v1 import types_pb2
 
 if TYPE_CHECKING:
     from ._core import Core
@@ -30,6 +29,8 @@ class Step:
     known: Callable[[int], None] = lambda _: None
     # Called when no answer came in time.
     unknown: Callable[[], None] = lambda: None
+    # Whether the steps before have done it already.
+    needless: Callable[[], bool] = lambda: False
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Settler:
         failed: Failure | None = Failure("the gate was closed before the outcome was known")
         try:
             retried = Event("release_retry", pool=s.key.pool, ticket=s.key.ticket)
-            outcomes = [await self.persist(retried, s.until, step) for step in s.steps]
+            outcomes = [await self.persist(retried, s.until, step) for step in s.steps if not step.needless()]
             failed = next((f for f in outcomes if f is not None), None)
         finally:
             self._finish(s, failed)
@@ -95,32 +96,37 @@ class Settler:
             step.unknown()
             raise
 
-    def cancel_step(self, key: TicketKey) -> Step:
-        """Makes sure that neither a waiter nor a lease of the ticket stays behind."""
+    def cancel_step(self, key: TicketKey, ended: int) -> Step:
+        """Makes sure that neither a waiter nor a lease of the ticket stays behind, and that copies of the call
+        that are still under way get nothing when they arrive."""
         core = self._core
-        was = types_pb2.CANCEL_STATE_UNSPECIFIED
+        msg = pb.CancelRequest(pool=key.pool, ticket_id=key.ticket, ended_call_id=ended)
 
         async def attempt() -> None:
-            nonlocal was
-            answer = await core.courier.cancel(pb.CancelRequest(pool=key.pool, ticket_id=key.ticket))
-            was = answer.was
+            await core.courier.cancel(msg)
 
-        def known(tries: int) -> None:
-            # A cancel that found nothing leaves a mark; so may any of several whose answers were lost.
-            if tries > 1 or was == types_pb2.CANCEL_STATE_UNKNOWN:
-                core.tickets.mark(key)
+        def known(_: int) -> None:
             core.recorder.record(Event("cancelled", pool=key.pool, ticket=key.ticket))
 
-        return Step(attempt, known, lambda: core.tickets.mark(key))
+        return Step(attempt, known)
 
-    def release_step(self, key: TicketKey, msg: pb.ReleaseRequest) -> Step:
-        """Ends the lease, or the tracked bypass, that msg names."""
+    def release_steps(self, key: TicketKey, msg: pb.ReleaseRequest, ended: int) -> list[Step]:
+        """End the lease, or the tracked bypass, that msg names, and with it a call of which copies may be
+        under way; 0 is none. One release does both, unless it finds no lease."""
         core = self._core
+        msg.ended_call_id = ended
+        released = False
 
         async def attempt() -> None:
-            await core.courier.release(msg)
+            nonlocal released
+            released = (await core.courier.release(msg)).released
 
         def known(_: int) -> None:
             core.recorder.record(Event("released", pool=key.pool, ticket=key.ticket))
 
-        return Step(attempt, known)
+        steps = [Step(attempt, known)]
+        if ended:
+            cancel = self.cancel_step(key, ended)
+            cancel.needless = lambda: released
+            steps.append(cancel)
+        return steps

@@ -7,12 +7,14 @@ that arrived late would take away the new lease.
 from __future__ import annotations
 
 import asyncio
-import time
+import secrets
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-# The coordinator keeps the mark of a cancel for one lease TTL, at most max_ttl (3600 s by default).
-MARK_LIFE = 3600.0
+
+def new_call_id() -> int:
+    """Draws the id of a call, which is not 0."""
+    return secrets.randbelow(2**64 - 1) + 1
 
 
 class TicketKey(NamedTuple):
@@ -24,6 +26,9 @@ class TicketKey(NamedTuple):
 
 @dataclass
 class _State:
+    # The call id of the acquires that share the state. They end together: the last of them has the
+    # coordinator remember that they are over, and whoever comes after that gets a new state.
+    call: int = field(default_factory=new_call_id)
     # Acquires in progress and grants held.
     using: int = 0
     # An acquire was abandoned while others used the ticket; the last of them cancels it.
@@ -38,8 +43,6 @@ class Tickets:
 
     def __init__(self) -> None:
         self._states: dict[TicketKey, _State] = {}
-        self._marks: dict[TicketKey, float] = {}
-        self._next_purge = 0.0
 
     def try_enter(self, key: TicketKey) -> asyncio.Event | None:
         """Starts an acquire, which needs one leave or release, when nothing of an earlier one is pending.
@@ -52,31 +55,36 @@ class Tickets:
         state.using += 1
         return None
 
-    def leave(self, key: TicketKey, dirty: bool) -> bool:
-        """Ends a use of the ticket. dirty: it may have left a waiter or a lease behind.
+    def call(self, key: TicketKey) -> int:
+        """The call id of an acquire that was entered."""
+        return self._states[key].call
 
-        When it returns True the caller must cancel the ticket and then call settled.
+    def leave(self, key: TicketKey, dirty: bool) -> int:
+        """Ends a use of the ticket. dirty: it may have left a waiter or a lease behind, or a copy of it may
+        still be under way.
+
+        When it returns a call, and not 0, the caller must cancel that and then call settled.
         """
         state = self._states[key]
         state.using -= 1
         state.dirty = state.dirty or dirty
         if state.using == 0 and state.dirty:
             self._settle(state)
-            return True
+            return state.call
         self._drop(key, state)
-        return False
+        return 0
 
-    def release(self, key: TicketKey, dirty: bool) -> bool:
-        """Ends a use whose lease is about to be released, and says whether to cancel it as well.
+    def release(self, key: TicketKey, dirty: bool) -> int:
+        """Ends a use whose lease is about to be released, and returns the call that ends with it, or 0.
 
         The caller must call settled when all that is known.
         """
         state = self._states[key]
         state.using -= 1
         state.dirty = state.dirty or dirty
-        cancel = state.using == 0 and state.dirty
+        ended = state.call if state.using == 0 and state.dirty else 0
         self._settle(state)
-        return cancel
+        return ended
 
     def settled(self, key: TicketKey) -> None:
         """Ends what leave or release began."""
@@ -85,20 +93,6 @@ class Tickets:
         if state.settling == 0:
             state.settled.set()
             self._drop(key, state)
-
-    def mark(self, key: TicketKey) -> None:
-        """Remembers that the gate's own cancel may make the next acquire bypass as cancelled."""
-        now = time.monotonic()
-        self._marks[key] = now
-        if now < self._next_purge:
-            return
-        self._next_purge = now + MARK_LIFE / 4
-        self._marks = {k: at for k, at in self._marks.items() if now - at <= MARK_LIFE}
-
-    def take_mark(self, key: TicketKey) -> bool:
-        """Whether such a mark may have existed; forgets it."""
-        at = self._marks.pop(key, None)
-        return at is not None and time.monotonic() - at <= MARK_LIFE
 
     @staticmethod
     def _settle(state: _State) -> None:

@@ -15,6 +15,7 @@ from ._failure import nonsense
 from ._options import Options, check_flag, check_id, check_seconds, check_text, check_tokens, new_holder_id
 from ._request import Mode, acquire_message
 from ._session_calls import PAGE, SessionCalls
+from ._tickets import new_call_id
 from .errors import GateClosed, InvalidArgument
 from .grant import Grant
 from .reservation import RequestEstimator, Reservation
@@ -303,7 +304,7 @@ class AsyncGate(SessionCalls):
         """
         core = self._entered()
         request = admission_pb2.CancelRequest(
-            pool=self._pool(pool), ticket_id=check_id("ticket_id", ticket, required=True)
+            pool=self._pool(pool), ticket_id=check_id("ticket_id", ticket, required=True), call_id=new_call_id()
         )
         answer = await core.tries.call("AdmissionService/Cancel", request, admission_pb2.CancelResponse)
         if answer.was == types_pb2.CANCEL_STATE_WAITING:

@@ -16,7 +16,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from kvgate.v1 import types_pb2 as kvgate_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kvgate/v1/admission.proto\x12\tkvgate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kvgate/v1/types.proto\"\x82\x04\n\x0e\x41\x63quireRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n\tticket_id\x18\x02 \x01(\tR\x08ticketId\x12#\n\rprompt_tokens\x18\x03 \x01(\x03R\x0cpromptTokens\x12$\n\x0emax_new_tokens\x18\x04 \x01(\x03R\x0cmaxNewTokens\x12\x32\n\x12reservation_tokens\x18\x05 \x01(\x03H\x00R\x11reservationTokens\x88\x01\x01\x12#\n\x04mode\x18\x06 \x01(\x0e\x32\x0f.kvgate.v1.ModeR\x04mode\x12\x1c\n\tprotected\x18\x07 \x01(\x08R\tprotected\x12\x1a\n\x08priority\x18\x08 \x01(\x05R\x08priority\x12\x1d\n\nsession_id\x18\t \x01(\tR\tsessionId\x12\x19\n\x08group_id\x18\n \x01(\tR\x07groupId\x12\x1b\n\tholder_id\x18\x0b \x01(\tR\x08holderId\x12\x10\n\x03rid\x18\x0c \x01(\tR\x03rid\x12\x34\n\x08max_wait\x18\r \x01(\x0b\x32\x19.google.protobuf.DurationR\x07maxWait\x12+\n\x03ttl\x18\x0e \x01(\x0b\x32\x19.google.protobuf.DurationR\x03ttlB\x15\n\x13_reservation_tokens\"\xbc\x03\n\x0f\x41\x63quireResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x11.kvgate.v1.ActionR\x06\x61\x63tion\x12)\n\x06reason\x18\x02 \x01(\x0e\x32\x11.kvgate.v1.ReasonR\x06reason\x12\x1b\n\tticket_id\x18\x03 \x01(\tR\x08ticketId\x12-\n\x12reservation_tokens\x18\x04 \x01(\x03R\x11reservationTokens\x12\x19\n\x08lease_id\x18\x05 \x01(\tR\x07leaseId\x12\x1f\n\x0bowner_epoch\x18\x06 \x01(\x03R\nownerEpoch\x12\x31\n\x06waited\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationR\x06waited\x12\x38\n\nexpires_in\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationR\texpiresIn\x12,\n\x07\x62inding\x18\t \x01(\x0b\x32\x12.kvgate.v1.BindingR\x07\x62inding\x12\x1a\n\x08warnings\x18\n \x03(\tR\x08warnings\x12\x14\n\x05grant\x18\x0b \x01(\x04R\x05grant\"\xb7\x01\n\x0eReleaseRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n\tticket_id\x18\x02 \x01(\tR\x08ticketId\x12\x19\n\x08lease_id\x18\x03 \x01(\tR\x07leaseId\x12\x14\n\x05grant\x18\x04 \x01(\x04R\x05grant\x12&\n\x05usage\x18\x05 \x01(\x0b\x32\x10.kvgate.v1.UsageR\x05usage\x12\x1b\n\tholder_id\x18\x06 \x01(\tR\x08holderId\"-\n\x0fReleaseResponse\x12\x1a\n\x08released\x18\x01 \x01(\x08R\x08released\"\x84\x01\n\x0cRenewRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n\tlease_ids\x18\x02 \x03(\tR\x08leaseIds\x12+\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x03ttl\x12\x16\n\x06grants\x18\x04 \x03(\x04R\x06grants\"@\n\rRenewResponse\x12/\n\x06leases\x18\x01 \x03(\x0b\x32\x17.kvgate.v1.RenewedLeaseR\x06leases\"}\n\x0cRenewedLease\x12\x19\n\x08lease_id\x18\x01 \x01(\tR\x07leaseId\x12\x18\n\x07renewed\x18\x02 \x01(\x08R\x07renewed\x12\x38\n\nexpires_in\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\texpiresIn\"@\n\rCancelRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n\tticket_id\x18\x02 \x01(\tR\x08ticketId\":\n\x0e\x43\x61ncelResponse\x12(\n\x03was\x18\x01 \x01(\x0e\x32\x16.kvgate.v1.CancelStateR\x03was\"/\n\x10HeartbeatRequest\x12\x1b\n\tholder_id\x18\x01 \x01(\tR\x08holderId\"r\n\x11HeartbeatResponse\x12+\n\x03ttl\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x03ttl\x12\x16\n\x06leases\x18\x02 \x01(\x03R\x06leases\x12\x18\n\x07waiters\x18\x03 \x01(\x03R\x07waiters\"\xe9\x02\n\x0f\x45xchangeRequest\x12\x10\n\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x35\n\x07\x61\x63quire\x18\x02 \x01(\x0b\x32\x19.kvgate.v1.AcquireRequestH\x00R\x07\x61\x63quire\x12\x35\n\x07release\x18\x03 \x01(\x0b\x32\x19.kvgate.v1.ReleaseRequestH\x00R\x07release\x12\x32\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x18.kvgate.v1.CancelRequestH\x00R\x06\x63\x61ncel\x12/\n\x05renew\x18\x05 \x01(\x0b\x32\x17.kvgate.v1.RenewRequestH\x00R\x05renew\x12;\n\theartbeat\x18\x06 \x01(\x0b\x32\x1b.kvgate.v1.HeartbeatRequestH\x00R\theartbeat\x12.\n\x04more\x18\x07 \x03(\x0b\x32\x1a.kvgate.v1.ExchangeRequestR\x04moreB\x04\n\x02op\"\xa0\x03\n\x10\x45xchangeResponse\x12\x10\n\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x36\n\x07\x61\x63quire\x18\x02 \x01(\x0b\x32\x1a.kvgate.v1.AcquireResponseH\x00R\x07\x61\x63quire\x12\x36\n\x07release\x18\x03 \x01(\x0b\x32\x1a.kvgate.v1.ReleaseResponseH\x00R\x07release\x12\x33\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x19.kvgate.v1.CancelResponseH\x00R\x06\x63\x61ncel\x12\x30\n\x05renew\x18\x05 \x01(\x0b\x32\x18.kvgate.v1.RenewResponseH\x00R\x05renew\x12<\n\theartbeat\x18\x06 \x01(\x0b\x32\x1c.kvgate.v1.HeartbeatResponseH\x00R\theartbeat\x12*\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x12.kvgate.v1.OpErrorH\x00R\x05\x65rror\x12/\n\x04more\x18\x08 \x03(\x0b\x32\x1b.kvgate.v1.ExchangeResponseR\x04moreB\x08\n\x06result\"a\n\x07OpError\x12\x12\n\x04\x63ode\x18\x01 \x01(\tR\x04\x63ode\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message\x12(\n\x04info\x18\x03 \x01(\x0b\x32\x14.kvgate.v1.ErrorInfoR\x04info\"Z\n\rSubmitRequest\x12\x1b\n\tholder_id\x18\x01 \x01(\tR\x08holderId\x12,\n\x03ops\x18\x02 \x03(\x0b\x32\x1a.kvgate.v1.ExchangeRequestR\x03ops\"G\n\x0eSubmitResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32\x1b.kvgate.v1.ExchangeResponseR\x07results\"~\n\x12\x41waitGrantsRequest\x12\x1b\n\tholder_id\x18\x01 \x01(\tR\x08holderId\x12\x16\n\x06\x63ursor\x18\x02 \x01(\tR\x06\x63ursor\x12\x33\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07timeout\"\x96\x01\n\x13\x41waitGrantsResponse\x12\x37\n\tdecisions\x18\x01 \x03(\x0b\x32\x19.kvgate.v1.WaiterDecisionR\tdecisions\x12\x16\n\x06\x63ursor\x18\x02 \x01(\tR\x06\x63ursor\x12\x14\n\x05reset\x18\x03 \x01(\x08R\x05reset\x12\x18\n\x07waiting\x18\x04 \x01(\x03R\x07waiting\"\xc1\x01\n\x0eWaiterDecision\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n\tticket_id\x18\x02 \x01(\tR\x08ticketId\x12\x10\n\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x36\n\x07\x61\x63quire\x18\x04 \x01(\x0b\x32\x1a.kvgate.v1.AcquireResponseH\x00R\x07\x61\x63quire\x12*\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x12.kvgate.v1.OpErrorH\x00R\x05\x65rrorB\x08\n\x06result2\xaf\x04\n\x10\x41\x64missionService\x12@\n\x07\x41\x63quire\x12\x19.kvgate.v1.AcquireRequest\x1a\x1a.kvgate.v1.AcquireResponse\x12@\n\x07Release\x12\x19.kvgate.v1.ReleaseRequest\x1a\x1a.kvgate.v1.ReleaseResponse\x12:\n\x05Renew\x12\x17.kvgate.v1.RenewRequest\x1a\x18.kvgate.v1.RenewResponse\x12=\n\x06\x43\x61ncel\x12\x18.kvgate.v1.CancelRequest\x1a\x19.kvgate.v1.CancelResponse\x12\x46\n\tHeartbeat\x12\x1b.kvgate.v1.HeartbeatRequest\x1a\x1c.kvgate.v1.HeartbeatResponse\x12G\n\x08\x45xchange\x12\x1a.kvgate.v1.ExchangeRequest\x1a\x1b.kvgate.v1.ExchangeResponse(\x01\x30\x01\x12=\n\x06Submit\x12\x18.kvgate.v1.SubmitRequest\x1a\x19.kvgate.v1.SubmitResponse\x12L\n\x0b\x41waitGrants\x12\x1d.kvgate.v1.AwaitGrantsRequest\x1a\x1e.kvgate.v1.AwaitGrantsResponseB\x1fZ\x1dkvgate/rpc/kvgate/v1;kvgatev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19kvgate/v1/admission.proto\x12\tkvgate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kvgate/v1/types.proto\"\x9b\x04\n\x0e\x41\x63quireRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n\tticket_id\x18\x02 \x01(\tR\x08ticketId\x12#\n\rprompt_tokens\x18\x03 \x01(\x03R\x0cpromptTokens\x12$\n\x0emax_new_tokens\x18\x04 \x01(\x03R\x0cmaxNewTokens\x12\x32\n\x12reservation_tokens\x18\x05 \x01(\x03H\x00R\x11reservationTokens\x88\x01\x01\x12#\n\x04mode\x18\x06 \x01(\x0e\x32\x0f.kvgate.v1.ModeR\x04mode\x12\x1c\n\tprotected\x18\x07 \x01(\x08R\tprotected\x12\x1a\n\x08priority\x18\x08 \x01(\x05R\x08priority\x12\x1d\n\nsession_id\x18\t \x01(\tR\tsessionId\x12\x19\n\x08group_id\x18\n \x01(\tR\x07groupId\x12\x1b\n\tholder_id\x18\x0b \x01(\tR\x08holderId\x12\x10\n\x03rid\x18\x0c \x01(\tR\x03rid\x12\x34\n\x08max_wait\x18\r \x01(\x0b\x32\x19.google.protobuf.DurationR\x07maxWait\x12+\n\x03ttl\x18\x0e \x01(\x0b\x32\x19.google.protobuf.DurationR\x03ttl\x12\x17\n\x07\x63\x61ll_id\x18\x0f \x01(\x06R\x06\x63\x61llIdB\x15\n\x13_reservation_tokens\"\xbc\x03\n\x0f\x41\x63quireResponse\x12)\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x11.kvgate.v1.ActionR\x06\x61\x63tion\x12)\n\x06reason\x18\x02 \x01(\x0e\x32\x11.kvgate.v1.ReasonR\x06reason\x12\x1b\n\tticket_id\x18\x03 \x01(\tR\x08ticketId\x12-\n\x12reservation_tokens\x18\x04 \x01(\x03R\x11reservationTokens\x12\x19\n\x08lease_id\x18\x05 \x01(\tR\x07leaseId\x12\x1f\n\x0bowner_epoch\x18\x06 \x01(\x03R\nownerEpoch\x12\x31\n\x06waited\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationR\x06waited\x12\x38\n\nexpires_in\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationR\texpiresIn\x12,\n\x07\x62inding\x18\t \x01(\x0b\x32\x12.kvgate.v1.BindingR\x07\x62inding\x12\x1a\n\x08warnings\x18\n \x03(\tR\x08warnings\x12\x14\n\x05grant\x18\x0b \x01(\x04R\x05grant\"\xdb\x01\n\x0eReleaseRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n\tticket_id\x18\x02 \x01(\tR\x08ticketId\x12\x19\n\x08lease_id\x18\x03 \x01(\tR\x07leaseId\x12\x14\n\x05grant\x18\x04 \x01(\x04R\x05grant\x12&\n\x05usage\x18\x05 \x01(\x0b\x32\x10.kvgate.v1.UsageR\x05usage\x12\x1b\n\tholder_id\x18\x06 \x01(\tR\x08holderId\x12\"\n\rended_call_id\x18\x07 \x01(\x06R\x0b\x65ndedCallId\"-\n\x0fReleaseResponse\x12\x1a\n\x08released\x18\x01 \x01(\x08R\x08released\"\x84\x01\n\x0cRenewRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n\tlease_ids\x18\x02 \x03(\tR\x08leaseIds\x12+\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x03ttl\x12\x16\n\x06grants\x18\x04 \x03(\x04R\x06grants\"@\n\rRenewResponse\x12/\n\x06leases\x18\x01 \x03(\x0b\x32\x17.kvgate.v1.RenewedLeaseR\x06leases\"}\n\x0cRenewedLease\x12\x19\n\x08lease_id\x18\x01 \x01(\tR\x07leaseId\x12\x18\n\x07renewed\x18\x02 \x01(\x08R\x07renewed\x12\x38\n\nexpires_in\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\texpiresIn\"}\n\rCancelRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n\tticket_id\x18\x02 \x01(\tR\x08ticketId\x12\x17\n\x07\x63\x61ll_id\x18\x03 \x01(\x06R\x06\x63\x61llId\x12\"\n\rended_call_id\x18\x04 \x01(\x06R\x0b\x65ndedCallId\":\n\x0e\x43\x61ncelResponse\x12(\n\x03was\x18\x01 \x01(\x0e\x32\x16.kvgate.v1.CancelStateR\x03was\"/\n\x10HeartbeatRequest\x12\x1b\n\tholder_id\x18\x01 \x01(\tR\x08holderId\"r\n\x11HeartbeatResponse\x12+\n\x03ttl\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x03ttl\x12\x16\n\x06leases\x18\x02 \x01(\x03R\x06leases\x12\x18\n\x07waiters\x18\x03 \x01(\x03R\x07waiters\"\xe9\x02\n\x0f\x45xchangeRequest\x12\x10\n\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x35\n\x07\x61\x63quire\x18\x02 \x01(\x0b\x32\x19.kvgate.v1.AcquireRequestH\x00R\x07\x61\x63quire\x12\x35\n\x07release\x18\x03 \x01(\x0b\x32\x19.kvgate.v1.ReleaseRequestH\x00R\x07release\x12\x32\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x18.kvgate.v1.CancelRequestH\x00R\x06\x63\x61ncel\x12/\n\x05renew\x18\x05 \x01(\x0b\x32\x17.kvgate.v1.RenewRequestH\x00R\x05renew\x12;\n\theartbeat\x18\x06 \x01(\x0b\x32\x1b.kvgate.v1.HeartbeatRequestH\x00R\theartbeat\x12.\n\x04more\x18\x07 \x03(\x0b\x32\x1a.kvgate.v1.ExchangeRequestR\x04moreB\x04\n\x02op\"\xa0\x03\n\x10\x45xchangeResponse\x12\x10\n\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x36\n\x07\x61\x63quire\x18\x02 \x01(\x0b\x32\x1a.kvgate.v1.AcquireResponseH\x00R\x07\x61\x63quire\x12\x36\n\x07release\x18\x03 \x01(\x0b\x32\x1a.kvgate.v1.ReleaseResponseH\x00R\x07release\x12\x33\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x19.kvgate.v1.CancelResponseH\x00R\x06\x63\x61ncel\x12\x30\n\x05renew\x18\x05 \x01(\x0b\x32\x18.kvgate.v1.RenewResponseH\x00R\x05renew\x12<\n\theartbeat\x18\x06 \x01(\x0b\x32\x1c.kvgate.v1.HeartbeatResponseH\x00R\theartbeat\x12*\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x12.kvgate.v1.OpErrorH\x00R\x05\x65rror\x12/\n\x04more\x18\x08 \x03(\x0b\x32\x1b.kvgate.v1.ExchangeResponseR\x04moreB\x08\n\x06result\"a\n\x07OpError\x12\x12\n\x04\x63ode\x18\x01 \x01(\tR\x04\x63ode\x12\x18\n\x07message\x18\x02 \x01(\tR\x07message\x12(\n\x04info\x18\x03 \x01(\x0b\x32\x14.kvgate.v1.ErrorInfoR\x04info\"Z\n\rSubmitRequest\x12\x1b\n\tholder_id\x18\x01 \x01(\tR\x08holderId\x12,\n\x03ops\x18\x02 \x03(\x0b\x32\x1a.kvgate.v1.ExchangeRequestR\x03ops\"G\n\x0eSubmitResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32\x1b.kvgate.v1.ExchangeResponseR\x07results\"~\n\x12\x41waitGrantsRequest\x12\x1b\n\tholder_id\x18\x01 \x01(\tR\x08holderId\x12\x16\n\x06\x63ursor\x18\x02 \x01(\tR\x06\x63ursor\x12\x33\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07timeout\"\x96\x01\n\x13\x41waitGrantsResponse\x12\x37\n\tdecisions\x18\x01 \x03(\x0b\x32\x19.kvgate.v1.WaiterDecisionR\tdecisions\x12\x16\n\x06\x63ursor\x18\x02 \x01(\tR\x06\x63ursor\x12\x14\n\x05reset\x18\x03 \x01(\x08R\x05reset\x12\x18\n\x07waiting\x18\x04 \x01(\x03R\x07waiting\"\xc1\x01\n\x0eWaiterDecision\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n\tticket_id\x18\x02 \x01(\tR\x08ticketId\x12\x10\n\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x36\n\x07\x61\x63quire\x18\x04 \x01(\x0b\x32\x1a.kvgate.v1.AcquireResponseH\x00R\x07\x61\x63quire\x12*\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x12.kvgate.v1.OpErrorH\x00R\x05\x65rrorB\x08\n\x06result2\xaf\x04\n\x10\x41\x64missionService\x12@\n\x07\x41\x63quire\x12\x19.kvgate.v1.AcquireRequest\x1a\x1a.kvgate.v1.AcquireResponse\x12@\n\x07Release\x12\x19.kvgate.v1.ReleaseRequest\x1a\x1a.kvgate.v1.ReleaseResponse\x12:\n\x05Renew\x12\x17.kvgate.v1.RenewRequest\x1a\x18.kvgate.v1.RenewResponse\x12=\n\x06\x43\x61ncel\x12\x18.kvgate.v1.CancelRequest\x1a\x19.kvgate.v1.CancelResponse\x12\x46\n\tHeartbeat\x12\x1b.kvgate.v1.HeartbeatRequest\x1a\x1c.kvgate.v1.HeartbeatResponse\x12G\n\x08\x45xchange\x12\x1a.kvgate.v1.ExchangeRequest\x1a\x1b.kvgate.v1.ExchangeResponse(\x01\x30\x01\x12=\n\x06Submit\x12\x18.kvgate.v1.SubmitRequest\x1a\x19.kvgate.v1.SubmitResponse\x12L\n\x0b\x41waitGrants\x12\x1d.kvgate.v1.AwaitGrantsRequest\x1a\x1e.kvgate.v1.AwaitGrantsResponseB\x1fZ\x1dkvgate/rpc/kvgate/v1;kvgatev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -25,43 +25,43 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['DESCRIPTOR']._options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\035kvgate/rpc/kvgate/v1;kvgatev1'
   _globals['_ACQUIREREQUEST']._serialized_start=96
-  _globals['_ACQUIREREQUEST']._serialized_end=610
-  _globals['_ACQUIRERESPONSE']._serialized_start=613
-  _globals['_ACQUIRERESPONSE']._serialized_end=1057
-  _globals['_RELEASEREQUEST']._serialized_start=1060
-  _globals['_RELEASEREQUEST']._serialized_end=1243
-  _globals['_RELEASERESPONSE']._serialized_start=1245
-  _globals['_RELEASERESPONSE']._serialized_end=1290
-  _globals['_RENEWREQUEST']._serialized_start=1293
-  _globals['_RENEWREQUEST']._serialized_end=1425
-  _globals['_RENEWRESPONSE']._serialized_start=1427
-  _globals['_RENEWRESPONSE']._serialized_end=1491
-  _globals['_RENEWEDLEASE']._serialized_start=1493
-  _globals['_RENEWEDLEASE']._serialized_end=1618
-  _globals['_CANCELREQUEST']._serialized_start=1620
-  _globals['_CANCELREQUEST']._serialized_end=1684
-  _globals['_CANCELRESPONSE']._serialized_start=1686
-  _globals['_CANCELRESPONSE']._serialized_end=1744
-  _globals['_HEARTBEATREQUEST']._serialized_start=1746
-  _globals['_HEARTBEATREQUEST']._serialized_end=1793
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1795
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1909
-  _globals['_EXCHANGEREQUEST']._serialized_start=1912
-  _globals['_EXCHANGEREQUEST']._serialized_end=2273
-  _globals['_EXCHANGERESPONSE']._serialized_start=2276
-  _globals['_EXCHANGERESPONSE']._serialized_end=2692
-  _globals['_OPERROR']._serialized_start=2694
-  _globals['_OPERROR']._serialized_end=2791
-  _globals['_SUBMITREQUEST']._serialized_start=2793
-  _globals['_SUBMITREQUEST']._serialized_end=2883
-  _globals['_SUBMITRESPONSE']._serialized_start=2885
-  _globals['_SUBMITRESPONSE']._serialized_end=2956
-  _globals['_AWAITGRANTSREQUEST']._serialized_start=2958
-  _globals['_AWAITGRANTSREQUEST']._serialized_end=3084
-  _globals['_AWAITGRANTSRESPONSE']._serialized_start=3087
-  _globals['_AWAITGRANTSRESPONSE']._serialized_end=3237
-  _globals['_WAITERDECISION']._serialized_start=3240
-  _globals['_WAITERDECISION']._serialized_end=3433
-  _globals['_ADMISSIONSERVICE']._serialized_start=3436
-  _globals['_ADMISSIONSERVICE']._serialized_end=3995
+  _globals['_ACQUIREREQUEST']._serialized_end=635
+  _globals['_ACQUIRERESPONSE']._serialized_start=638
+  _globals['_ACQUIRERESPONSE']._serialized_end=1082
+  _globals['_RELEASEREQUEST']._serialized_start=1085
+  _globals['_RELEASEREQUEST']._serialized_end=1304
+  _globals['_RELEASERESPONSE']._serialized_start=1306
+  _globals['_RELEASERESPONSE']._serialized_end=1351
+  _globals['_RENEWREQUEST']._serialized_start=1354
+  _globals['_RENEWREQUEST']._serialized_end=1486
+  _globals['_RENEWRESPONSE']._serialized_start=1488
+  _globals['_RENEWRESPONSE']._serialized_end=1552
+  _globals['_RENEWEDLEASE']._serialized_start=1554
+  _globals['_RENEWEDLEASE']._serialized_end=1679
+  _globals['_CANCELREQUEST']._serialized_start=1681
+  _globals['_CANCELREQUEST']._serialized_end=1806
+  _globals['_CANCELRESPONSE']._serialized_start=1808
+  _globals['_CANCELRESPONSE']._serialized_end=1866
+  _globals['_HEARTBEATREQUEST']._serialized_start=1868
+  _globals['_HEARTBEATREQUEST']._serialized_end=1915
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1917
+  _globals['_HEARTBEATRESPONSE']._serialized_end=2031
+  _globals['_EXCHANGEREQUEST']._serialized_start=2034
+  _globals['_EXCHANGEREQUEST']._serialized_end=2395
+  _globals['_EXCHANGERESPONSE']._serialized_start=2398
+  _globals['_EXCHANGERESPONSE']._serialized_end=2814
+  _globals['_OPERROR']._serialized_start=2816
+  _globals['_OPERROR']._serialized_end=2913
+  _globals['_SUBMITREQUEST']._serialized_start=2915
+  _globals['_SUBMITREQUEST']._serialized_end=3005
+  _globals['_SUBMITRESPONSE']._serialized_start=3007
+  _globals['_SUBMITRESPONSE']._serialized_end=3078
+  _globals['_AWAITGRANTSREQUEST']._serialized_start=3080
+  _globals['_AWAITGRANTSREQUEST']._serialized_end=3206
+  _globals['_AWAITGRANTSRESPONSE']._serialized_start=3209
+  _globals['_AWAITGRANTSRESPONSE']._serialized_end=3359
+  _globals['_WAITERDECISION']._serialized_start=3362
+  _globals['_WAITERDECISION']._serialized_end=3555
+  _globals['_ADMISSIONSERVICE']._serialized_start=3558
+  _globals['_ADMISSIONSERVICE']._serialized_end=4117
 # @@protoc_insertion_point(module_scope)

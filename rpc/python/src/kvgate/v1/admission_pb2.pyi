@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AcquireRequest(_message.Message):
-    __slots__ = ("pool", "ticket_id", "prompt_tokens", "max_new_tokens", "reservation_tokens", "mode", "protected", "priority", "session_id", "group_id", "holder_id", "rid", "max_wait", "ttl")
+    __slots__ = ("pool", "ticket_id", "prompt_tokens", "max_new_tokens", "reservation_tokens", "mode", "protected", "priority", "session_id", "group_id", "holder_id", "rid", "max_wait", "ttl", "call_id")
     POOL_FIELD_NUMBER: _ClassVar[int]
     TICKET_ID_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class AcquireRequest(_message.Message):
     RID_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
     pool: str
     ticket_id: str
     prompt_tokens: int
@@ -37,7 +38,8 @@ class AcquireRequest(_message.Message):
     rid: str
     max_wait: _duration_pb2.Duration
     ttl: _duration_pb2.Duration
-    def __init__(self, pool: _Optional[str] = ..., ticket_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., reservation_tokens: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., protected: bool = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., group_id: _Optional[str] = ..., holder_id: _Optional[str] = ..., rid: _Optional[str] = ..., max_wait: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    call_id: int
+    def __init__(self, pool: _Optional[str] = ..., ticket_id: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., reservation_tokens: _Optional[int] = ..., mode: _Optional[_Union[_types_pb2.Mode, str]] = ..., protected: bool = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., group_id: _Optional[str] = ..., holder_id: _Optional[str] = ..., rid: _Optional[str] = ..., max_wait: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., ttl: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., call_id: _Optional[int] = ...) -> None: ...
 
 class AcquireResponse(_message.Message):
     __slots__ = ("action", "reason", "ticket_id", "reservation_tokens", "lease_id", "owner_epoch", "waited", "expires_in", "binding", "warnings", "grant")
@@ -66,20 +68,22 @@ class AcquireResponse(_message.Message):
     def __init__(self, action: _Optional[_Union[_types_pb2.Action, str]] = ..., reason: _Optional[_Union[_types_pb2.Reason, str]] = ..., ticket_id: _Optional[str] = ..., reservation_tokens: _Optional[int] = ..., lease_id: _Optional[str] = ..., owner_epoch: _Optional[int] = ..., waited: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., expires_in: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., binding: _Optional[_Union[_types_pb2.Binding, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., grant: _Optional[int] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
-    __slots__ = ("pool", "ticket_id", "lease_id", "grant", "usage", "holder_id")
+    __slots__ = ("pool", "ticket_id", "lease_id", "grant", "usage", "holder_id", "ended_call_id")
     POOL_FIELD_NUMBER: _ClassVar[int]
     TICKET_ID_FIELD_NUMBER: _ClassVar[int]
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     HOLDER_ID_FIELD_NUMBER: _ClassVar[int]
+    ENDED_CALL_ID_FIELD_NUMBER: _ClassVar[int]
     pool: str
     ticket_id: str
     lease_id: str
     grant: int
     usage: _types_pb2.Usage
     holder_id: str
-    def __init__(self, pool: _Optional[str] = ..., ticket_id: _Optional[str] = ..., lease_id: _Optional[str] = ..., grant: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., holder_id: _Optional[str] = ...) -> None: ...
+    ended_call_id: int
+    def __init__(self, pool: _Optional[str] = ..., ticket_id: _Optional[str] = ..., lease_id: _Optional[str] = ..., grant: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., holder_id: _Optional[str] = ..., ended_call_id: _Optional[int] = ...) -> None: ...
 
 class ReleaseResponse(_message.Message):
     __slots__ = ("released",)
@@ -116,12 +120,16 @@ class RenewedLease(_message.Message):
     def __init__(self, lease_id: _Optional[str] = ..., renewed: bool = ..., expires_in: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
-    __slots__ = ("pool", "ticket_id")
+    __slots__ = ("pool", "ticket_id", "call_id", "ended_call_id")
     POOL_FIELD_NUMBER: _ClassVar[int]
     TICKET_ID_FIELD_NUMBER: _ClassVar[int]
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ENDED_CALL_ID_FIELD_NUMBER: _ClassVar[int]
     pool: str
     ticket_id: str
-    def __init__(self, pool: _Optional[str] = ..., ticket_id: _Optional[str] = ...) -> None: ...
+    call_id: int
+    ended_call_id: int
+    def __init__(self, pool: _Optional[str] = ..., ticket_id: _Optional[str] = ..., call_id: _Optional[int] = ..., ended_call_id: _Optional[int] = ...) -> None: ...
 
 class CancelResponse(_message.Message):
     __slots__ = ("was",)
