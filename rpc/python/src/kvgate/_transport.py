@@ -95,10 +95,14 @@ class Transport:
         content = request.SerializeToString()
         url = f"{base}/kvgate.v1.{method}"
         try:
-            async with self._client.stream(
-                "POST", url, content=content, headers=headers, timeout=httpx.Timeout(None, connect=connect)
-            ) as response:
+            # Not client.stream(), whose generator complains when the loop ends under it.
+            limits = httpx.Timeout(None, connect=connect)
+            asked = self._client.build_request("POST", url, content=content, headers=headers, timeout=limits)
+            response = await self._client.send(asked, stream=True)
+            try:
                 return response.status_code, response.headers, await _read(response)
+            finally:
+                await response.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as e:
             raise Failure(f"{base}: {type(e).__name__}: {e}", not_sent=True) from e
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as e:
