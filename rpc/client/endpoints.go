@@ -172,6 +172,9 @@ func (r *router) Do(req *http.Request) (*http.Response, error) {
 		out.Header.Set("Authorization", "Bearer "+r.token)
 	}
 	resp, err := r.http.Do(out)
+	if errors.Is(err, errNoStreams) {
+		return nil, connect.NewError(connect.CodeUnimplemented, errNoStreams)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -52,31 +52,37 @@ func newTransport(tlsConfig *tls.Config, c *conns) *transport {
 }
 
 // RoundTrip implements http.RoundTripper. A request that failed because the server speaks HTTP/1 was not
-// carried out, so it is sent again when its body can be.
+// carried out, so it is sent again, unless it is a stream.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme == "https" {
 		return t.negotiated.RoundTrip(req)
 	}
 	address := hostPort(req.URL)
 	if t.conns.speaksHTTP1(address) {
-		return t.old.RoundTrip(req)
+		return t.oldRoundTrip(req)
 	}
 	res, err := t.prior.RoundTrip(req)
 	if err == nil || !t.conns.speaksHTTP1(address) {
 		return res, err
 	}
 	again := req.Clone(req.Context())
-	switch {
-	case req.GetBody != nil:
+	if req.GetBody != nil {
 		body, failed := req.GetBody()
 		if failed != nil {
 			return nil, err
 		}
 		again.Body = body
-	case req.Body != nil && req.Body != http.NoBody:
-		return nil, err
 	}
-	return t.old.RoundTrip(again)
+	return t.oldRoundTrip(again)
+}
+
+// oldRoundTrip sends no streams: a proxy between may read a body to its end before it passes anything on.
+func (t *transport) oldRoundTrip(req *http.Request) (*http.Response, error) {
+	if req.GetBody == nil && req.Body != nil && req.Body != http.NoBody {
+		_ = req.Body.Close()
+		return nil, errNoStreams
+	}
+	return t.old.RoundTrip(req)
 }
 
 // CloseIdleConnections closes connections that no call uses.
