@@ -197,6 +197,9 @@ func (l *Ledger) Cancel(op Cancel) CancelState {
 	if m, ok := p.marks[ticket]; ok && call != 0 && call == m.Call {
 		return m.Was
 	}
+	if was, over := p.ended(ticket, call); over {
+		return was
+	}
 	was := l.cancel(p, ticket)
 	switch {
 	case was == CancelUnknown:

@@ -40,7 +40,7 @@ func (l *Ledger) mark(p *pool, ticket string, call uint64) {
 	})
 }
 
-// maxEnded bounds how many Acquires of one ticket are remembered that are over.
+// maxEnded bounds how many calls about one ticket are remembered that are over.
 const maxEnded = 16
 
 // end remembers that an Acquire is over, so that a copy of it which comes late gets nothing. One that had
@@ -59,12 +59,29 @@ func (l *Ledger) end(p *pool, ticket string, call uint64, was CancelState) {
 		m.Until = until
 		l.arm(&m.timer, until)
 	}
-	kept := m.Ended[max(0, len(m.Ended)-maxEnded+1):]
-	m.Ended = append(slices.Clone(kept), EndedCall{Call: call, Was: was})
+	m.Ended = withCall(m.Ended, EndedCall{Call: call, Was: was})
 	l.touchMark(m)
 }
 
-// ended returns what an Acquire that is over had, when it is remembered.
+// withCall returns the list with one more call, without the oldest when it would be too long.
+func withCall(list []EndedCall, c EndedCall) []EndedCall {
+	return append(slices.Clone(list[max(0, len(list)-maxEnded+1):]), c)
+}
+
+// calls returns all calls that a mark knows to be over, the Cancel that left it included, and the Acquire that
+// used it.
+func (m *mark) calls() []EndedCall {
+	list := m.Ended
+	if m.Call != 0 {
+		list = withCall(list, EndedCall{Call: m.Call, Was: m.Was})
+	}
+	if m.UsedBy != 0 {
+		list = withCall(list, EndedCall{Call: m.UsedBy, Was: CancelUnknown})
+	}
+	return list
+}
+
+// ended returns what a call that is over found, when it is remembered.
 func (p *pool) ended(ticket string, call uint64) (was CancelState, over bool) {
 	m, ok := p.marks[ticket]
 	if !ok || call == 0 {
@@ -89,8 +106,8 @@ func (p *pool) over(ticket string, call uint64) bool {
 // remember keeps a Cancel in the place of an earlier one of the ticket.
 func (l *Ledger) remember(p *pool, row MarkRow) *mark {
 	if old, ok := p.marks[row.Ticket]; ok {
-		if len(old.Ended) > 0 {
-			row.Ended, row.Until = old.Ended, max(row.Until, old.Until)
+		if ended := old.calls(); len(ended) > 0 {
+			row.Ended, row.Until = ended, max(row.Until, old.Until)
 		}
 		l.dropMark(p, old)
 	}

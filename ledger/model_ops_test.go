@@ -247,6 +247,9 @@ func (m *model) Cancel(op ledger.Cancel) ledger.CancelState {
 	if k != nil && call != 0 && k.call == call {
 		return k.was
 	}
+	if was, over := k.over(call); over {
+		return was
+	}
 	was := m.cancel(p, ticket)
 	if was != ledger.CancelUnknown && call == 0 {
 		return was
@@ -259,11 +262,27 @@ func (m *model) Cancel(op ledger.Cancel) ledger.CancelState {
 	if old != nil {
 		p.dropMark(old)
 	}
-	if old != nil && len(old.ended) > 0 {
-		k.ended, k.until = old.ended, max(k.until, old.until)
+	if old != nil {
+		k.ended = old.ended
+		k.note(old.call, old.was)
+		k.note(old.usedBy, ledger.CancelUnknown)
+		if len(k.ended) > 0 {
+			k.until = max(k.until, old.until)
+		}
 	}
 	p.marks = append(p.marks, k)
 	return was
+}
+
+// note adds a call that is over; 0 is none.
+func (k *modelMark) note(call uint64, was ledger.CancelState) {
+	if call == 0 {
+		return
+	}
+	k.ended = append(slices.Clone(k.ended), ledger.EndedCall{Call: call, Was: was})
+	if len(k.ended) > 16 {
+		k.ended = k.ended[1:]
+	}
 }
 
 // over notes that an Acquire is over: of a ticket the last 16, for a minute, or for a TTL when it had nothing.
@@ -278,10 +297,7 @@ func (m *model) over(p *modelPool, ticket string, call uint64, was ledger.Cancel
 		keep = p.set.LeaseTTL
 	}
 	k.until = max(k.until, m.now.Add(keep))
-	k.ended = append(slices.Clone(k.ended), ledger.EndedCall{Call: call, Was: was})
-	if len(k.ended) > 16 {
-		k.ended = k.ended[1:]
-	}
+	k.note(call, was)
 }
 
 func (m *model) cancel(p *modelPool, ticket string) ledger.CancelState {

@@ -113,13 +113,13 @@ type MarkRow struct {
 	UsedBy uint64
 	// Spent: the mark lets nobody go any more.
 	Spent bool
-	// Ended are Acquires of the ticket that are over, oldest first, at most maxEnded. Never changed in place:
+	// Ended are calls about the ticket that are over, oldest first, at most maxEnded. Never changed in place:
 	// copies of the row share it.
 	Ended []EndedCall `json:",omitempty"`
 }
 
-// EndedCall is an Acquire that was given up or whose lease was released. A copy of it that comes late gets
-// nothing.
+// EndedCall is an Acquire that was given up, let go by a mark, or whose lease was released, or a Cancel before
+// the last one. A copy of it that comes late gets nothing, or does nothing.
 type EndedCall struct {
 	Call uint64
 	Was  CancelState
