@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -157,7 +158,8 @@ func (c *conns) connect(ctx context.Context, network, address string, strange bo
 	if err != nil {
 		return nil, err
 	}
-	tracked := &trackedConn{Conn: conn, owner: c, address: address, strange: strange}
+	tracked := &trackedConn{Conn: conn, owner: c, address: address}
+	tracked.strange.Store(strange)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -199,8 +201,8 @@ type trackedConn struct {
 	net.Conn
 	owner   *conns
 	address string
-	// strange is true until the server has said something in HTTP/2; only the one reader touches it.
-	strange bool
+	// strange is true until the server has said something in HTTP/2.
+	strange atomic.Bool
 }
 
 // tlsAlert begins what a TLS server answers to what is no TLS.
@@ -210,7 +212,7 @@ const tlsAlert = 21
 // HTTP/1.
 func (t *trackedConn) Read(b []byte) (int, error) {
 	n, err := t.Conn.Read(b)
-	if !t.strange {
+	if !t.strange.Load() {
 		return n, err
 	}
 	if n == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
@@ -226,7 +228,16 @@ func (t *trackedConn) Read(b []byte) (int, error) {
 		t.owner.noteHTTP1(t.address)
 		return 0, errStranger
 	}
-	t.strange = n == 0
+	t.strange.Store(n == 0)
+	return n, err
+}
+
+// Write tells the same when the server hung up before it could be read.
+func (t *trackedConn) Write(b []byte) (int, error) {
+	n, err := t.Conn.Write(b)
+	if t.strange.Load() && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
+		return n, errStranger
+	}
 	return n, err
 }
 
