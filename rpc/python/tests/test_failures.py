@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 import kvgate
-from cluster import Cluster, free_port
+from cluster import Cluster, eventually, free_port
 from kvgate import AsyncGate, Event, Gate
 from kvgate.v1 import admission_pb2
 
@@ -462,8 +462,7 @@ def test_an_interrupted_wait_leaves_nothing(single: Cluster) -> None:
 
 
 def _signal_once_waiting(single: Cluster) -> None:
-    while single.budget()["waiting"] == "0":
-        time.sleep(0.02)
+    eventually(lambda: single.budget()["waiting"] != "0", "a ticket waits")
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
 
