@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -46,7 +47,7 @@ func TestGoldenSnapshot(t *testing.T) {
 	if _, err := os.Stat(goldenArchive); err != nil && *update {
 		r := goldenMachine(t)
 		var out bytes.Buffer
-		_, err := r.save(&out, store.Header{
+		_, err := r.save(context.Background(), &out, store.Header{
 			NodeVersions: map[string]string{"n1": "v0.2.0"}, WallTime: time.Date(2026, 11, 30, 3, 12, 0, 0, time.UTC),
 		})
 		must(t, err)

@@ -50,10 +50,13 @@ type applyBench struct {
 func newApplyBench(b *testing.B, held int) *applyBench {
 	d, err := openDisk(b.TempDir(), "n1", quiet, store.RaftOptions{NoSync: true, Log: quiet})
 	must(b, err)
-	b.Cleanup(func() { must(b, d.close()) })
 	a := &applyBench{b: b, rand: rand.New(rand.NewPCG(1, 2))}
-	a.m, err = newMachine(d, Version, quiet, func(err error) { b.Fatal(err) })
+	a.m, err = newMachine(d, Version, quiet, func(err error) { b.Error(err) })
 	must(b, err)
+	b.Cleanup(func() {
+		a.m.rest()
+		must(b, d.close())
+	})
 	a.apply([]*fsmpb.Op{
 		updateOp(ledger.DefaultPool, ledger.Patch{}),
 		reconcileOp(ledger.DefaultPool, ledger.Round{Fresh: true, Engines: []ledger.Engine{
@@ -91,13 +94,14 @@ func (a *applyBench) releases(n int) (ops []*fsmpb.Op) {
 	return ops
 }
 
-// step applies one entry; making it is not measured.
+// step applies one entry and has it on disk; making it is not measured.
 func (a *applyBench) step() {
 	a.b.StopTimer()
 	ops := a.releases(benchOps / 2)
 	e := a.entry(append(ops, a.acquires(benchOps/2)...))
 	a.b.StartTimer()
 	a.check(a.m.Apply(e))
+	must(a.b, a.m.flush(a.b.Context()))
 }
 
 func (a *applyBench) apply(ops []*fsmpb.Op) { a.check(a.m.Apply(a.entry(ops))) }

@@ -1,10 +1,12 @@
 package fsm
 
 import (
+	"errors"
 	"time"
 
 	"kvgate/ledger"
 	"kvgate/sessions"
+	"kvgate/store"
 )
 
 // core is the state that commands change: the ledger of every pool, and the table of their sessions. It
@@ -16,7 +18,7 @@ type core struct {
 	table  *sessions.Table
 
 	// heard, told and filled count what was seen of the ledger's events, the table's events and the ledger's
-	// decisions since the last reset.
+	// decisions since the last forget.
 	heard, told, filled int
 	// order tells how the events of both followed each other: those of the ledger by number from 0 up, those
 	// of the table as -1 - number.
@@ -33,12 +35,25 @@ func newCore(l *ledger.Ledger, t *sessions.Table) *core {
 	return &core{ledger: l, table: t}
 }
 
-// reset forgets what was collected, and the changes of rows.
-func (c *core) reset() {
-	c.ledger.Reset()
-	c.table.Reset()
+// forget forgets the events and decisions that were collected.
+func (c *core) forget() {
+	c.ledger.Forget()
+	c.table.Forget()
 	c.heard, c.told, c.filled = 0, 0, 0
 	c.order = c.order[:0]
+}
+
+// takeRows takes the rows that changed since it was called last, encoded.
+func (c *core) takeRows() (rows []store.Change, err error) {
+	add := func(row store.Change, failed error) {
+		err = errors.Join(err, failed)
+		rows = append(rows, row)
+	}
+	c.ledger.Changes(func(x ledger.Change) { add(encodeRow(x)) })
+	c.table.Changes(func(x sessions.Change) { add(encodeSessionRow(x)) })
+	c.ledger.Saved()
+	c.table.Saved()
+	return rows, err
 }
 
 // pass moves time to t and lets go what falls due on the way, at most limit of it, in the order of the

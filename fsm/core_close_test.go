@@ -72,7 +72,7 @@ func TestDeadlinesOfBothSidesInTheirOrder(t *testing.T) {
 	d := newDesk(t, changed("leaseTtl", func(s *ledger.Settings) { s.LeaseTTL = 10 * time.Second }))
 	d.do(openOp(sessions.OpenRequest{Pool: ledger.DefaultPool, ID: "s", IdleTimeout: 5 * time.Second}))
 	d.acquire(turnOf("s", "t", 10))
-	d.core.reset()
+	d.core.forget()
 	d.at(100)
 	var got []string
 	for _, n := range d.order {

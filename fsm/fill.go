@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"kvgate/fsm/fsmpb"
+	"kvgate/store"
 )
 
 // A snapshot carries state, not the journal. A node that gets its state from one copies the events that
@@ -26,7 +27,7 @@ func (m *Machine) fill(index uint64) {
 	if from > index || m.copyEvents == nil {
 		return
 	}
-	err := m.copyEvents(from, index, m.trail.Append)
+	err := m.copyEvents(from, index, func(e store.JournalEntry) error { return m.trail.Append(e) })
 	if err == nil {
 		m.log.Info("journal copied from another node", "from", from, "to", index)
 		return
@@ -38,7 +39,7 @@ func (m *Machine) fill(index uint64) {
 }
 
 // copyEvents asks the leader, then the others, for the events of entries from…to, in order.
-func (r *Replica) copyEvents(from, to uint64, put func(index uint64, events [][]byte) error) error {
+func (r *Replica) copyEvents(from, to uint64, put func(store.JournalEntry) error) error {
 	_, leader := r.leader()
 	addresses := []string{leader}
 	for _, m := range r.members() {
@@ -61,7 +62,7 @@ func (r *Replica) copyEvents(from, to uint64, put func(index uint64, events [][]
 }
 
 // copyFrom returns where another node has to go on.
-func (r *Replica) copyFrom(addr string, from, to uint64, put func(uint64, [][]byte) error) (uint64, error) {
+func (r *Replica) copyFrom(addr string, from, to uint64, put func(store.JournalEntry) error) (uint64, error) {
 	for {
 		ctx, cancel := context.WithTimeout(r.ctx, memberTimeout)
 		res, err := r.peers.client(addr).Events(ctx, connect.NewRequest(&fsmpb.EventsRequest{FromIndex: from, ToIndex: to}))
@@ -73,7 +74,7 @@ func (r *Replica) copyFrom(addr string, from, to uint64, put func(uint64, [][]by
 			return from, errNotKept
 		}
 		for _, e := range res.Msg.Entries {
-			if err := put(e.Index, e.Events); err != nil {
+			if err := put(store.JournalEntry{Index: e.Index, Events: e.Events}); err != nil {
 				return from, err
 			}
 			from = e.Index + 1
@@ -86,7 +87,10 @@ func (r *Replica) copyFrom(addr string, from, to uint64, put func(uint64, [][]by
 }
 
 // Events implements the peer service.
-func (p *peers) Events(_ context.Context, req *connect.Request[fsmpb.EventsRequest]) (*connect.Response[fsmpb.EventsResponse], error) {
+func (p *peers) Events(ctx context.Context, req *connect.Request[fsmpb.EventsRequest]) (*connect.Response[fsmpb.EventsResponse], error) {
+	if err := p.replica.machine.flush(ctx); err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
 	trail := p.replica.machine.trail
 	out := &fsmpb.EventsResponse{FirstKept: trail.First()}
 	records := 0

@@ -170,7 +170,7 @@ func applyGolden(t *testing.T, dir string, atLeast int) (*core, map[string]bool)
 		t.Fatalf("%s: %d golden batches, want at least %d: one of them is missing", dir, len(files), atLeast)
 	}
 	c := emptyCore()
-	c.reset()
+	c.forget()
 	var outcomes []outcome
 	kinds := map[string]bool{}
 	for _, path := range files {
@@ -190,7 +190,7 @@ func applyGolden(t *testing.T, dir string, atLeast int) (*core, map[string]bool)
 			o.Results = append(o.Results, r.Value)
 		}
 		outcomes = append(outcomes, o)
-		c.reset()
+		c.forget()
 	}
 	compareGolden(t, dir+"/outcomes.json", marshal(t, outcomes))
 	return c, kinds

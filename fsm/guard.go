@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hashicorp/raft"
-
 	"kvgate/store"
 )
 
@@ -66,13 +64,13 @@ func (g *guard) run(ctx context.Context) {
 // retryWrite is how long a node waits before it tries again to write to a disk that refuses.
 const retryWrite = time.Second
 
-// persistOrWait writes the effects of entries, again and again while the disk is full or read-only: the
+// persistOrWait writes a page, again and again while the disk is full or read-only: the
 // node keeps what it has decided and its followers, refuses new writes (see guard) and goes on when the
 // disk does. It gives up when the node stops; the entries are in raft's log and are applied at the next
 // start. Any other failure is returned.
-func (m *Machine) persistOrWait(entries []*raft.Log, events [][][]byte) error {
+func (m *Machine) persistOrWait(p *page) error {
 	for said := false; ; said = true {
-		err := m.persist(entries, events)
+		err := m.scribe.put(p)
 		if err == nil || !diskRefuses(err) {
 			return err
 		}

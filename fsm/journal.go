@@ -34,6 +34,9 @@ func (r *Replica) Journal(ctx context.Context, stale bool, q store.JournalQuery)
 	if err := r.readable(ctx, stale); err != nil {
 		return store.JournalPage{}, err
 	}
+	if err := r.machine.flush(ctx); err != nil {
+		return store.JournalPage{}, err
+	}
 	return readJournal(r.machine.trail, q)
 }
 
@@ -96,6 +99,9 @@ func (t *term) trimJournal(ctx context.Context) {
 func (t *term) trimOnce(ctx context.Context) error {
 	var set ledger.Settings
 	t.replica.machine.view(func(l *ledger.Ledger) { set, _ = l.Settings(ledger.DefaultPool) })
+	if err := t.replica.machine.flush(ctx); err != nil {
+		return err
+	}
 	cut, err := t.replica.journalCut(set)
 	if err != nil || cut == 0 {
 		return err

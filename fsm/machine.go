@@ -12,7 +12,6 @@ import (
 
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
-	"kvgate/sessions"
 	"kvgate/store"
 )
 
@@ -24,19 +23,20 @@ type Machine struct {
 	state *store.State
 	trail *store.Journal
 
-	// mu guards core: held for writing while a batch changes it, never while the disk is written.
+	// mu guards core: held for writing while a batch changes it or its changes are taken, never while the disk is
+	// written.
 	mu   sync.RWMutex
 	core *core
 
 	// copyEvents gets events of entries from…to from other nodes, in order; nil on a node without any.
-	copyEvents func(from, to uint64, put func(index uint64, events [][]byte) error) error
+	copyEvents func(from, to uint64, put func(store.JournalEntry) error) error
 	// stopping ends the wait for a disk that refuses writes.
 	stopping <-chan struct{}
 
 	// newest is the newest command version that this node applies.
 	newest uint32
 
-	// applied is the newest index whose effects are in the ledger and on disk.
+	// applied is the newest index whose effects are in the ledger.
 	applied atomic.Uint64
 	// changed gets a token after every batch, for whoever waits for the next deadline, and moved one after
 	// every batch with events of sessions, for the closer.
@@ -47,11 +47,10 @@ type Machine struct {
 	// told wakes whoever waits for something to happen to a session; guarded by mu, nil while nobody waits.
 	told chan struct{}
 
-	// pending and event are reused between batches, failed is why nothing is applied any more; only raft's
-	// goroutine touches them.
-	pending []store.Change
-	event   fsmpb.Event
-	failed  error
+	// event is reused between batches; guarded by mu.
+	event fsmpb.Event
+
+	scribe scribe
 }
 
 // newMachine returns a machine over the image on disk, which the caller has checked. halt is called
@@ -63,48 +62,78 @@ func newMachine(d *disk, newest uint32, log *slog.Logger, halt func(error)) (*Ma
 	}
 	m := &Machine{
 		log: log, halt: halt, state: d.state, trail: d.trail, core: c, newest: newest,
-		changed: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), moved: make(chan struct{}, 1), scribe: scribe{hurry: make(chan struct{}, 1)},
 	}
 	index, _ := d.state.Applied()
 	m.applied.Store(index)
+	m.scribe.written.Store(index)
+	m.scribe.put = m.persist
 	return m, nil
 }
 
 // Apply implements raft.FSM.
 func (m *Machine) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{entry})[0] }
 
-// ApplyBatch implements raft.BatchingFSM: all entries go to disk in one transaction.
+// ApplyBatch implements raft.BatchingFSM. It returns once all entries are in the ledger; see scribe for the disk.
 func (m *Machine) ApplyBatch(entries []*raft.Log) []any {
 	out := make([]any, len(entries))
-	if m.failed != nil {
-		return out
+	full, err := m.applyAll(entries, out)
+	if err != nil {
+		m.fail(err)
 	}
-	events := make([][][]byte, len(entries))
-	m.mu.Lock()
-	for i, entry := range entries {
-		if entry.Type != raft.LogCommand || entry.Index <= m.applied.Load() {
-			continue
-		}
-		r, ev, err := m.applyEntry(entry)
-		if err != nil {
-			m.mu.Unlock()
-			m.fail(fmt.Errorf("log entry %d: %w", entry.Index, err))
-			return out
-		}
-		out[i], events[i] = r, ev
-	}
-	m.mu.Unlock()
-	if err := m.persistOrWait(entries, events); err != nil {
-		m.fail(fmt.Errorf("state on disk after entry %d: %w", entries[len(entries)-1].Index, err))
+	if full {
+		_ = m.flush(context.Background()) // a failure has halted the node
 	}
 	return out
 }
 
-// fail halts the node. raft goes on until the process ends, so nothing more is applied or snapshotted:
-// the entry that failed would be skipped.
+// applyAll says, too, whether the disk is too far behind to go on.
+func (m *Machine) applyAll(entries []*raft.Log, out []any) (full bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.scribe.failed != nil {
+		return false, nil
+	}
+	applied := m.applied.Load()
+	var events []store.JournalEntry
+	for i, entry := range entries {
+		if entry.Type != raft.LogCommand || entry.Index <= applied {
+			continue
+		}
+		r, ev, err := m.applyEntry(entry)
+		if err != nil {
+			return false, fmt.Errorf("log entry %d: %w", entry.Index, err)
+		}
+		out[i] = r
+		if len(ev) > 0 {
+			events = append(events, store.JournalEntry{Index: entry.Index, Events: ev})
+		}
+	}
+	last := entries[len(entries)-1]
+	if last.Index <= applied {
+		return false, nil
+	}
+	moved := len(m.core.table.Events()) > 0
+	m.core.forget()
+	full = m.record(last.Index, last.Term, len(entries), events)
+	m.arrive(last.Index, moved)
+	m.notify(moved)
+	return full, nil
+}
+
+// fail halts the node, once. raft goes on until the process ends, so nothing more is applied, written or
+// snapshotted: the entry that failed would be skipped.
 func (m *Machine) fail(err error) {
-	m.failed = err
-	m.halt(err)
+	m.mu.Lock()
+	first := m.scribe.failed == nil
+	if first {
+		m.scribe.failed = err
+	}
+	m.scribe.wake()
+	m.mu.Unlock()
+	if first {
+		m.halt(err)
+	}
 }
 
 func (m *Machine) applyEntry(entry *raft.Log) (*batchResult, [][]byte, error) {
@@ -139,41 +168,6 @@ func (m *Machine) encodeEvents(order []int, wall int64) ([][]byte, error) {
 	return out, nil
 }
 
-// persist writes events, then rows: after a crash in between, the entry is applied again and writes
-// the same events over themselves.
-func (m *Machine) persist(entries []*raft.Log, events [][][]byte) error {
-	last := entries[len(entries)-1]
-	if last.Index <= m.applied.Load() {
-		return nil
-	}
-	for i, entry := range entries {
-		if len(events[i]) == 0 {
-			continue
-		}
-		if err := m.trail.Append(entry.Index, events[i]); err != nil {
-			return err
-		}
-	}
-	if err := m.collect(); err != nil {
-		return err
-	}
-	if err := m.state.Apply(last.Index, last.Term, m.pending); err != nil {
-		return err
-	}
-	if first := m.core.ledger.Meta().JournalFirst; first > m.trail.First() {
-		if err := m.trail.TrimBefore(first); err != nil {
-			return err
-		}
-	}
-	m.mu.Lock()
-	moved := len(m.core.table.Events()) > 0
-	m.core.reset()
-	m.arrive(last.Index, moved)
-	m.mu.Unlock()
-	m.notify(moved)
-	return nil
-}
-
 // arrive wakes the readers that wait for index, and those that wait for a session when one moved; mu is held.
 func (m *Machine) arrive(index uint64, moved bool) {
 	m.applied.Store(index)
@@ -199,21 +193,6 @@ func wake(ch chan struct{}) {
 	case ch <- struct{}{}:
 	default:
 	}
-}
-
-func (m *Machine) collect() error {
-	clear(m.pending)
-	m.pending = m.pending[:0]
-	var first error
-	add := func(row store.Change, err error) {
-		if err != nil && first == nil {
-			first = err
-		}
-		m.pending = append(m.pending, row)
-	}
-	m.core.ledger.Changes(func(c ledger.Change) { add(encodeRow(c)) })
-	m.core.table.Changes(func(c sessions.Change) { add(encodeSessionRow(c)) })
-	return first
 }
 
 // view calls fn with the ledger, which fn must not change or keep.

@@ -61,6 +61,7 @@ func (r *rig) open() {
 }
 
 func (r *rig) close() {
+	r.rest()
 	check(r.t, errors.Join(r.state.Close(), r.trail.Close(), r.dir.Close()))
 }
 
@@ -114,6 +115,7 @@ func entry(t failer, index uint64, b *fsmpb.Batch) *raft.Log {
 
 // hash reads the whole image, and checks that its running digest is right.
 func (r *rig) hash() string {
+	r.rest()
 	sum, index, err := r.state.Hash()
 	check(r.t, err)
 	if index != r.applied.Load() {
@@ -131,6 +133,7 @@ func (r *rig) checkImage() {
 		}
 	})
 	got := map[string]string{}
+	r.rest()
 	for _, b := range store.Buckets() {
 		check(r.t, r.state.ForEach(b, func(k, v []byte) error {
 			got[fmt.Sprintf("%v/%x", b, k)] = string(v)
@@ -144,6 +147,7 @@ func (r *rig) checkImage() {
 
 // events returns the journal from an index on.
 func (r *rig) events(from uint64) (out []string) {
+	r.rest()
 	check(r.t, r.trail.Read(from, 0, 0, func(index uint64, n uint32, data []byte) (bool, error) {
 		out = append(out, fmt.Sprintf("%d.%d %x", index, n, data))
 		return true, nil

@@ -182,5 +182,5 @@ func noteRestore(trail *store.Journal, h *store.Header) error {
 	if err != nil {
 		return err
 	}
-	return trail.Append(h.Index, [][]byte{raw})
+	return trail.Append(store.JournalEntry{Index: h.Index, Events: [][]byte{raw}})
 }

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ import (
 func rebased(t failer, m *Machine, by time.Duration) []byte {
 	t.Helper()
 	var plain, out bytes.Buffer
-	header, err := m.save(&plain, store.Header{WallTime: time.Now()})
+	header, err := m.save(context.Background(), &plain, store.Header{WallTime: time.Now()})
 	check(t, err)
 	p := &place{clusterID: "c", index: header.Index, term: 1, now: ledger.Time(header.LedgerTime).Add(by)}
 	_, err = rebase(bytes.NewReader(plain.Bytes()), &out, p)

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,8 +30,6 @@ type Recovery struct {
 	config  *raft.Config
 	members []NodeStatus
 	last    raft.Log
-	// failed is why an entry could not be applied.
-	failed error
 }
 
 // OpenRecovery opens the directory of a stopped node and applies its whole log, so that what is in it is
@@ -59,7 +58,7 @@ func (r *Recovery) open(dataDir string) (err error) {
 	if !has {
 		return fmt.Errorf("%w: %s", ErrNothingToRecover, dataDir)
 	}
-	if r.machine, err = newMachine(r.disk, Version, r.log, func(err error) { r.failed = err }); err != nil {
+	if r.machine, err = newMachine(r.disk, Version, r.log, func(error) {}); err != nil {
 		return err
 	}
 	if err := r.replay(); err != nil {
@@ -86,10 +85,10 @@ func (r *Recovery) replay() error {
 		if entry.Type == raft.LogCommand {
 			r.machine.Apply(&entry)
 		}
-		if r.failed != nil {
-			return r.failed
-		}
 		r.last = entry
+	}
+	if err := r.machine.flush(context.Background()); err != nil {
+		return err
 	}
 	return r.lastFromSnapshot()
 }
@@ -149,7 +148,7 @@ func (r *Recovery) Rewrite(servers []raft.Server) error {
 	if err != nil {
 		return fmt.Errorf("rewrite the membership: %w", err)
 	}
-	return r.failed
+	return r.machine.flush(context.Background())
 }
 
 // Close releases the directory.
@@ -159,6 +158,9 @@ func (r *Recovery) Close() error {
 	}
 	d := r.disk
 	r.disk = nil
+	if r.machine != nil {
+		r.machine.rest()
+	}
 	return d.close()
 }
 

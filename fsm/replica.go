@@ -386,6 +386,9 @@ func (r *Replica) release() error {
 	if r.network != nil {
 		err = errors.Join(err, r.network.Close())
 	}
+	if r.machine != nil {
+		r.machine.rest()
+	}
 	if r.disk != nil {
 		err = errors.Join(err, r.disk.close())
 	}

@@ -139,9 +139,11 @@ func TestStartRules(t *testing.T) {
 			if got := story(t, s.Replica); len(got) < len(events) || !reflect.DeepEqual(got[:len(events)], events) {
 				t.Errorf("journal:\n got %v\nwant %v first", got, events)
 			}
+			must(t, s.machine.flush(t.Context()))
 			hash, _, err := s.disk.state.Hash()
 			must(t, err)
 			s.restart()
+			must(t, s.machine.flush(t.Context()))
 			if again, _, err := s.disk.state.Hash(); err != nil || again == hash {
 				t.Errorf("hash %s (%v): a new term must change the state", again, err)
 			}

@@ -106,12 +106,12 @@ func (r *Replica) replace(ctx context.Context, t *term, source *Offline, dir str
 	foreign := source.status.ClusterID != r.clusterID()
 	var newer lossOf
 	// What was decided so far is counted while decisions go on, and then the little that came meanwhile.
-	if err := r.addNewer(&newer, source, foreign, force); err != nil {
+	if err := r.addNewer(ctx, &newer, source, foreign, force); err != nil {
 		return done, err
 	}
 	r.restoring.Lock()
 	defer r.restoring.Unlock()
-	if err := r.addNewer(&newer, source, foreign, force); err != nil {
+	if err := r.addNewer(ctx, &newer, source, foreign, force); err != nil {
 		return done, err
 	}
 	if t.ctx.Err() != nil {
@@ -264,10 +264,13 @@ func eventsOf(trail *store.Journal, at uint64) (events [][]byte, err error) {
 
 // addNewer counts what was decided after the archive was saved and is not counted yet; all there is when it is
 // another cluster's. It refuses when there is any and the loss is not forced.
-func (r *Replica) addNewer(loss *lossOf, source *Offline, foreign, force bool) error {
+func (r *Replica) addNewer(ctx context.Context, loss *lossOf, source *Offline, foreign, force bool) error {
 	from := source.Header.Index + 1
 	if foreign {
 		from = 0
+	}
+	if err := r.machine.flush(ctx); err != nil {
+		return err
 	}
 	trail := r.machine.trail
 	var trimmed uint64

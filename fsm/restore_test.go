@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -368,7 +369,7 @@ func anotherPast(t *testing.T, s *single, archive []byte) ([]byte, uint64) {
 	must(t, err)
 	m.Apply(&raft.Log{Index: index, Term: 9, Type: raft.LogCommand, Data: data})
 	var out bytes.Buffer
-	_, err = m.save(&out, store.Header{WallTime: time.Now()})
+	_, err = m.save(context.Background(), &out, store.Header{WallTime: time.Now()})
 	must(t, err)
 	return out.Bytes(), index
 }

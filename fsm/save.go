@@ -19,16 +19,20 @@ func (r *Replica) Save(ctx context.Context, w io.Writer) (store.Header, error) {
 			header.NodeVersions[n.ID] = n.Version
 		}
 	}
-	return r.machine.save(&interruptible{ctx, w}, header)
+	return r.machine.save(ctx, w, header)
 }
 
 // Save writes an archive of what is read, which turns the data directory of a stopped node into one.
 func (o *Offline) Save(ctx context.Context, w io.Writer) (store.Header, error) {
-	return o.machine.save(&interruptible{ctx, w}, o.Header)
+	return o.machine.save(ctx, w, o.Header)
 }
 
 // save takes the members, their versions and the wall time from about; the rest is what the image says.
-func (m *Machine) save(w io.Writer, about store.Header) (store.Header, error) {
+func (m *Machine) save(ctx context.Context, w io.Writer, about store.Header) (store.Header, error) {
+	if err := m.flush(ctx); err != nil {
+		return store.Header{}, err
+	}
+	w = &interruptible{ctx, w}
 	image, err := m.state.Snapshot()
 	if err != nil {
 		return store.Header{}, err

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +13,11 @@ import (
 	"kvgate/store"
 )
 
-// Snapshot implements raft.FSM. It only begins a read transaction, which is a consistent picture of
-// the state after the newest applied entry; writing it out does not block Apply.
+// Snapshot implements raft.FSM. It has the image catch up and begins a read transaction, which is a consistent
+// picture of the state after the newest applied entry; writing it out does not block Apply.
 func (m *Machine) Snapshot() (raft.FSMSnapshot, error) {
-	if m.failed != nil {
-		return nil, m.failed
+	if err := m.flush(context.Background()); err != nil {
+		return nil, err
 	}
 	image, err := m.state.Snapshot()
 	if err != nil {
@@ -64,6 +65,9 @@ func (s *snapshot) Release() { s.image.Release() }
 // journal is brought up to that index first: a crash in between leaves it ahead, which replay passes over.
 func (m *Machine) Restore(rc io.ReadCloser) error {
 	defer rc.Close()
+	if err := m.flush(context.Background()); err != nil {
+		return err
+	}
 	header, err := m.state.Replace(rc, func(h *store.Header) error {
 		m.fill(h.Index)
 		// raft may now forget the entries from which the journal could be made again.
@@ -78,6 +82,7 @@ func (m *Machine) Restore(rc io.ReadCloser) error {
 	}
 	m.mu.Lock()
 	m.core = c
+	m.scribe.written.Store(header.Index)
 	m.arrive(header.Index, true)
 	m.mu.Unlock()
 	m.notify(true)

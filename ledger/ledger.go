@@ -160,19 +160,26 @@ func (l *Ledger) DeletePool(name string) bool {
 	return true
 }
 
-// Events returns what happened since the last Reset. The slice is reused after Reset.
+// Events returns what happened since the last Forget, which reuses the slice.
 func (l *Ledger) Events() []Event { return l.events }
 
-// Decisions returns what was decided on tickets that had waited since the last Reset. The slice is
-// reused after Reset.
+// Decisions returns what was decided on tickets that had waited since the last Forget, which reuses the slice.
 func (l *Ledger) Decisions() []Decision { return l.decisions }
 
-// Reset forgets the events, decisions and changes collected so far.
-func (l *Ledger) Reset() {
+// Forget forgets the events and decisions collected so far.
+func (l *Ledger) Forget() {
 	clear(l.events)
 	clear(l.decisions)
 	l.events, l.decisions = l.events[:0], l.decisions[:0]
-	l.dirty.reset()
+}
+
+// Saved forgets the changes collected so far: their rows are kept elsewhere.
+func (l *Ledger) Saved() { l.dirty.reset() }
+
+// Reset is Forget and Saved.
+func (l *Ledger) Reset() {
+	l.Forget()
+	l.Saved()
 }
 
 func (l *Ledger) emit(e Event) {

@@ -154,7 +154,7 @@ const (
 	dirtyCounters
 )
 
-// dirty collects what changed since the last Reset, each thing once, in the order of first change.
+// dirty collects what changed since the last Saved, each thing once, in the order of first change.
 type dirty struct {
 	meta    bool
 	pools   []*pool
@@ -228,7 +228,7 @@ func (l *Ledger) touchHolder(x *holder) {
 	}
 }
 
-// Changes calls fn for every row that changed since the last Reset. Rows that came and went in between
+// Changes calls fn for every row that changed since the last Saved. Rows that came and went in between
 // are left out. fn must not keep the pointers.
 func (l *Ledger) Changes(fn func(Change)) {
 	if l.dirty.meta {

@@ -59,7 +59,7 @@ type Effect struct {
 	Release []string
 }
 
-// Events returns what happened since the last Reset. The slice is reused after Reset.
+// Events returns what happened since the last Forget, which reuses the slice.
 func (t *Table) Events() []Event { return t.events }
 
 // TakeEffects returns what the ledger must do, each effect once.

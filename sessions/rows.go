@@ -155,7 +155,7 @@ type Change struct {
 type tracked struct {
 	// listed: the row is in the list of what changed.
 	listed bool
-	// stored: the last Reset saw the row, so that its deletion must be told.
+	// stored: the last Saved saw the row, so that its deletion must be told.
 	stored bool
 	gone   bool
 }
@@ -187,7 +187,7 @@ func (t *Table) erase(r record) {
 	r.tracking().gone = true
 }
 
-// Changes calls fn for every row that changed since the last Reset. Rows that came and went in between
+// Changes calls fn for every row that changed since the last Saved. Rows that came and went in between
 // are left out. fn must not keep the pointers.
 func (t *Table) Changes(fn func(Change)) {
 	if t.metaDirty {
@@ -204,15 +204,26 @@ func (t *Table) Changes(fn func(Change)) {
 	}
 }
 
-// Reset forgets the events and changes collected so far. Effects stay until they are taken.
-func (t *Table) Reset() {
+// Forget forgets the events collected so far.
+func (t *Table) Forget() {
+	clear(t.events)
+	t.events = t.events[:0]
+}
+
+// Saved forgets the changes collected so far: their rows are kept elsewhere.
+func (t *Table) Saved() {
 	for _, r := range t.dirty {
 		m := r.tracking()
 		m.listed, m.stored = false, !m.gone
 	}
 	clear(t.dirty)
-	clear(t.events)
-	t.dirty, t.events, t.metaDirty = t.dirty[:0], t.events[:0], false
+	t.dirty, t.metaDirty = t.dirty[:0], false
+}
+
+// Reset is Forget and Saved. Effects stay until they are taken.
+func (t *Table) Reset() {
+	t.Forget()
+	t.Saved()
 }
 
 // Export calls fn for every row of the table, in a fixed order.

@@ -44,13 +44,13 @@ func BenchmarkApply(b *testing.B) {
 
 func BenchmarkAppend(b *testing.B) {
 	_, j := loaded(b)
-	benchmarkEntries(b, func(index uint64, _ []Change, e [][]byte) error { return j.Append(index, e) })
+	benchmarkEntries(b, func(index uint64, _ []Change, e [][]byte) error { return j.Append(JournalEntry{index, e}) })
 }
 
 func BenchmarkApplyAndAppend(b *testing.B) {
 	s, j := loaded(b)
 	benchmarkEntries(b, func(index uint64, c []Change, e [][]byte) error {
-		if err := j.Append(index, e); err != nil {
+		if err := j.Append(JournalEntry{index, e}); err != nil {
 			return err
 		}
 		return s.Apply(index, 1, c)

@@ -33,8 +33,7 @@ func (o JournalOptions) withDefaults() JournalOptions {
 	return o
 }
 
-// Journal keeps events in the order of the log. Append and Close belong to the goroutine that applies the log;
-// Seal and TrimBefore may run beside it, one at a time; reading is safe from anywhere at any time.
+// Journal keeps events in the order of the log. Append and Close belong to one goroutine at a time; Seal and TrimBefore may run beside it, one at a time; reading is safe from anywhere at any time.
 type Journal struct {
 	path string
 	opts JournalOptions
@@ -163,43 +162,75 @@ func openEither(path string, active bool, distrusted string) (*segment, error) {
 // segment is sealed before a snapshot is complete, so the log reaches back far enough.
 func (j *Journal) NeedsReplay() (after uint64, needed bool) { return j.replayAfter, j.replay }
 
-// Append writes the events of one log entry in one transaction. An index that is not above Last is passed over,
-// so replaying the log is harmless. An entry without events leaves no trace.
-func (j *Journal) Append(index uint64, events [][]byte) error {
-	for n, data := range events {
-		if len(data) > MaxValue {
-			return fmt.Errorf("%w: event %d of index %d has %d bytes, allowed are up to %d", ErrBadChange, n, index, len(data), MaxValue)
-		}
-	}
+// JournalEntry is the events of one log entry.
+type JournalEntry struct {
+	Index  uint64
+	Events [][]byte
+}
+
+// Append writes the events of log entries, which are in order, in one transaction. Entries that are not above
+// Last are passed over, so replaying the log is harmless. An entry without events leaves no trace.
+func (j *Journal) Append(entries ...JournalEntry) error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
-	s, err := j.activeFor(index, len(events))
-	if s == nil || err != nil {
+	records, err := j.fresh(entries)
+	if len(records) == 0 || err != nil {
 		return err
 	}
-	next, size, err := s.append(index, events)
-	if err != nil {
+	if _, err := j.write(records); err != nil {
 		return err
 	}
-	j.mu.Lock()
-	s.info, s.size, j.last = next, size, index
+	j.mu.RLock()
 	over := j.bytes() > j.opts.MaxBytes && j.segs[0].h == nil
-	j.mu.Unlock()
+	j.mu.RUnlock()
 	if over {
 		return j.enforceBound()
 	}
 	return nil
 }
 
-// activeFor returns the segment to write to, or nil when there is nothing to write.
-func (j *Journal) activeFor(index uint64, events int) (*segment, error) {
+// fresh returns what is to be written of entries.
+func (j *Journal) fresh(entries []JournalEntry) (out []JournalRecord, err error) {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	if j.closed {
+		return nil, ErrClosed // also when nothing is left to write
+	}
+	for _, e := range entries {
+		for n, data := range e.Events {
+			if len(data) > MaxValue {
+				return nil, fmt.Errorf("%w: event %d of index %d has %d bytes, allowed are up to %d", ErrBadChange, n, e.Index, len(data), MaxValue)
+			}
+			if e.Index > j.last {
+				out = append(out, JournalRecord{e.Index, uint32(n), data})
+			}
+		}
+	}
+	return out, nil
+}
+
+// write writes records, at least one, in one transaction and returns the size of their segment; writing is held.
+func (j *Journal) write(records []JournalRecord) (size int64, err error) {
+	s, err := j.activeFor(records[0].Index)
+	if err != nil {
+		return 0, err
+	}
+	next, size, err := s.append(records)
+	if err != nil {
+		return 0, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s.info, s.size, j.last = next, size, next.Index
+	return size, nil
+}
+
+// activeFor returns the segment to write an entry to.
+func (j *Journal) activeFor(index uint64) (*segment, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
 		return nil, ErrClosed
-	}
-	if index <= j.last || events == 0 {
-		return nil, nil
 	}
 	if j.active == nil {
 		s, err := createSegment(j.path, index)

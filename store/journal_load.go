@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"go.etcd.io/bbolt"
 )
 
 const (
@@ -83,55 +81,13 @@ func (ld *journalLoader) flush() error {
 	if len(ld.pending) == 0 {
 		return nil
 	}
-	size, err := ld.journal.appendMany(ld.pending)
+	ld.journal.writing.Lock()
+	size, err := ld.journal.write(ld.pending)
+	ld.journal.writing.Unlock()
 	ld.events += uint64(len(ld.pending))
 	ld.pending, ld.bytes = ld.pending[:0], 0
 	if err != nil || size < loadSegment {
 		return err
 	}
 	return ld.journal.Seal()
-}
-
-// appendMany writes events of several entries in one transaction, and returns the size of the segment.
-func (j *Journal) appendMany(events []JournalRecord) (int64, error) {
-	j.writing.Lock()
-	defer j.writing.Unlock()
-	s, err := j.activeFor(events[0].Index, len(events))
-	if s == nil || err != nil {
-		return 0, err
-	}
-	next, size, err := s.appendMany(events)
-	if err != nil {
-		return 0, err
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	s.info, s.size, j.last = next, size, next.Index
-	return size, nil
-}
-
-func (s *segment) appendMany(events []JournalRecord) (next info, size int64, err error) {
-	next = s.info
-	s.d.Digest = next.Digest
-	err = s.h.db.Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists([]byte(eventsBucket))
-		if err != nil {
-			return err
-		}
-		b.FillPercent = 1
-		for _, e := range events {
-			key := JournalKey(e.Index, e.N)
-			if err := b.Put(key, e.Data); err != nil {
-				return err
-			}
-			s.d.add(eventsBucket, key, e.Data)
-		}
-		next.Index, next.Digest = events[len(events)-1].Index, s.d.Digest
-		size = tx.Size()
-		return putInfo(tx, next)
-	})
-	if err != nil {
-		return next, 0, fmt.Errorf("append events of index %d on: %w", events[0].Index, err)
-	}
-	return next, size, nil
 }

@@ -24,7 +24,7 @@ func events(index uint64, count int) [][]byte {
 func appendRange(t testing.TB, j *Journal, from, to uint64, each int) {
 	t.Helper()
 	for i := from; i <= to; i++ {
-		must(t, j.Append(i, events(i, each)))
+		must(t, j.Append(JournalEntry{i, events(i, each)}))
 	}
 }
 
@@ -57,7 +57,7 @@ func TestJournalReadsAcrossSegments(t *testing.T) {
 	appendRange(t, j, 1, 2, 2)
 	must(t, j.Seal())
 	must(t, j.Seal()) // nothing to seal
-	must(t, j.Append(3, nil))
+	must(t, j.Append(JournalEntry{3, nil}))
 	appendRange(t, j, 5, 5, 1)
 	wantRead(t, j, 0, 0, 0, "1.0", "1.1", "2.0", "2.1", "5.0")
 	wantRead(t, j, 2, 1, 0, "2.1", "5.0")
@@ -199,7 +199,7 @@ func TestJournalByteBound(t *testing.T) {
 	j := openJournal(t, openDir(t), JournalOptions{MaxBytes: 1 << 20})
 	big := [][]byte{make([]byte, 64<<10)}
 	for i := range uint64(100) {
-		must(t, j.Append(i+1, big))
+		must(t, j.Append(JournalEntry{i + 1, big}))
 		if i%4 == 3 {
 			must(t, j.Seal())
 		}
@@ -238,7 +238,7 @@ func TestJournalReadStops(t *testing.T) {
 		t.Fatalf("%d calls", calls)
 	}
 	must(t, j.Close())
-	if err := j.Append(4, events(4, 1)); !errors.Is(err, ErrClosed) {
+	if err := j.Append(JournalEntry{4, events(4, 1)}); !errors.Is(err, ErrClosed) {
 		t.Fatalf("append after close: %v", err)
 	}
 	if _, err := readAll(j, 0, 0, 0); !errors.Is(err, ErrClosed) {
@@ -269,7 +269,7 @@ func TestJournalReadersBesideWriter(t *testing.T) {
 		})
 	}
 	for i := uint64(2); i <= 400; i++ {
-		must(t, j.Append(i, events(i, 2)))
+		must(t, j.Append(JournalEntry{i, events(i, 2)}))
 		if i%20 == 0 {
 			must(t, j.Seal())
 		}
@@ -318,7 +318,7 @@ func TestJournalAgainstModel(t *testing.T) {
 			"append": func(rt *rapid.T) {
 				index += rapid.Uint64Range(1, 3).Draw(rt, "step")
 				count := rapid.IntRange(0, 5).Draw(rt, "count")
-				must(t, j.Append(index, events(index, count)))
+				must(t, j.Append(JournalEntry{index, events(index, count)}))
 				for n := range count {
 					if index >= first {
 						want = append(want, fmt.Sprintf("%d.%d", index, n))

@@ -107,8 +107,8 @@ func (s *segment) describe() SegmentInfo {
 	return SegmentInfo{s.info.First, s.info.Index, s.info.Rows, s.size, s.h == nil}
 }
 
-// append writes the events of one log entry and returns what the segment then holds.
-func (s *segment) append(index uint64, events [][]byte) (next info, size int64, err error) {
+// append writes records, at least one, and returns what the segment then holds.
+func (s *segment) append(records []JournalRecord) (next info, size int64, err error) {
 	next = s.info
 	s.d.Digest = next.Digest
 	err = s.h.db.Update(func(tx *bbolt.Tx) error {
@@ -117,19 +117,19 @@ func (s *segment) append(index uint64, events [][]byte) (next info, size int64, 
 			return err
 		}
 		b.FillPercent = 1
-		for n, data := range events {
-			key := JournalKey(index, uint32(n))
-			if err := b.Put(key, data); err != nil {
+		for _, r := range records {
+			key := JournalKey(r.Index, r.N)
+			if err := b.Put(key, r.Data); err != nil {
 				return err
 			}
-			s.d.add(eventsBucket, key, data)
+			s.d.add(eventsBucket, key, r.Data)
 		}
-		next.Index, next.Digest = index, s.d.Digest
+		next.Index, next.Digest = records[len(records)-1].Index, s.d.Digest
 		size = tx.Size()
 		return putInfo(tx, next)
 	})
 	if err != nil {
-		return next, 0, fmt.Errorf("append events of index %d: %w", index, err)
+		return next, 0, fmt.Errorf("append events of index %d on: %w", records[0].Index, err)
 	}
 	return next, size, nil
 }

@@ -35,7 +35,7 @@ func (o StateOptions) withDefaults() StateOptions {
 }
 
 // State is the image of the replicated state at one applied index. Apply, Replace, Rebase, Discard and Close
-// belong to one goroutine, the one that applies the log; everything else is safe from any goroutine at any time.
+// belong to one goroutine at a time; everything else is safe from any goroutine at any time.
 type State struct {
 	dir  *Dir
 	opts StateOptions

@@ -26,7 +26,7 @@ func TestTrimChild(t *testing.T) {
 	j, err := OpenJournal(dir, JournalOptions{})
 	must(t, err)
 	for index := j.Last() + 1; ; index++ {
-		must(t, j.Append(index, [][]byte{fmt.Appendf(nil, "event %d", index)}))
+		must(t, j.Append(JournalEntry{index, [][]byte{fmt.Appendf(nil, "event %d", index)}}))
 		if index%5 == 0 {
 			must(t, j.Seal())
 		}
