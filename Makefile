@@ -79,7 +79,7 @@ fuzz: ## Run every fuzz target for FUZZTIME each
 .PHONY: bench
 bench: build $(BIN)/enginesim $(VENV)/tools ## Run the benchmarks and print rates and ratios
 	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem ./ledger ./store ./fsm ./scrape ./rpc
-	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./integration/bench
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./integration/bench ./integration/sessions
 	cd rpc/python && PYTHONPATH=src timeout 300 $(VENV)/bin/python tests/bench.py
 
 .PHONY: chaos

@@ -184,10 +184,10 @@ func (d *desk) sweep() {
 	clear(d.lanes)
 }
 
-// next takes the tasks that may start now, one per lane and round.
-func (d *desk) next(now time.Time) []*task {
+// next takes the tasks that may start now, one per lane and round, and no more than are allowed.
+func (d *desk) next(now time.Time, allowed int) []*task {
 	var ready []*task
-	for idle := 0; d.flying < d.opt.Parallel && idle < len(d.order); {
+	for idle := 0; len(ready) < allowed && d.flying < d.opt.Parallel && idle < len(d.order); {
 		l := d.order[d.turn%len(d.order)]
 		d.turn++
 		t := l.pop(now)

@@ -39,13 +39,13 @@ func fleet(t *testing.T, engines int, cfg enginesim.Config) *enginesim.Fleet {
 
 // cluster is the nodes of a test and a client that finds its way among them.
 type cluster struct {
-	t     *testing.T
+	t     testing.TB
 	nodes []*procs.Process
 	*client.Client
 }
 
 // start starts so many nodes that use a router, and waits until they decide and know its engines.
-func start(t *testing.T, nodes int, routerURL string, engines int, settings *v1.Settings) *cluster {
+func start(t testing.TB, nodes int, routerURL string, engines int, settings *v1.Settings) *cluster {
 	t.Helper()
 	c := &cluster{t: t}
 	c.launch(nodes, routerURL)
