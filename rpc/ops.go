@@ -13,6 +13,7 @@ import (
 	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
 	"kvgate/rpc/kvgate/v1/kvgatev1connect"
+	"kvgate/rpc/rules"
 	"kvgate/rpc/tokens"
 )
 
@@ -105,7 +106,7 @@ func (o *operation) start(grant tokens.Grant, m *kvgatev1.ExchangeRequest) error
 	if err := checkPool(grant, msg); err != nil {
 		return err
 	}
-	if err := o.s.many.validator.Validate(msg); err != nil {
+	if err := rules.Validate(o.s.many.validator, msg); err != nil {
 		return violationError(err)
 	}
 	return begin()

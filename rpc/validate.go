@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"kvgate/ledger"
+	"kvgate/rpc/rules"
 )
 
 // newValidator compiles the rules of every request ahead of the first call; a request type that is
@@ -42,7 +43,7 @@ func validation(v protovalidate.Validator) connect.UnaryInterceptorFunc {
 	return func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 			if m, ok := req.Any().(proto.Message); ok {
-				if err := v.Validate(m); err != nil {
+				if err := rules.Validate(v, m); err != nil {
 					return nil, violationError(err)
 				}
 			}

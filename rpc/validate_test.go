@@ -7,6 +7,7 @@ import (
 
 	"kvgate/ledger"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/rules"
 )
 
 func TestRequestsOutOfRange(t *testing.T) {
@@ -117,10 +118,17 @@ func BenchmarkValidateAcquire(b *testing.B) {
 		b.Fatal(err)
 	}
 	m := &kvgatev1.AcquireRequest{TicketId: "req-17:0", PromptTokens: 4096, MaxNewTokens: 1024, HolderId: "worker-3", SessionId: "agent-9"}
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := v.Validate(m); err != nil {
-			b.Fatal(err)
-		}
+	for name, validate := range map[string]func() error{
+		"plain":     func() error { return rules.Validate(v, m) },
+		"validator": func() error { return v.Validate(m) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := validate(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/rules"
 )
 
 // Errors that callers may match with errors.Is. Acquire returns only these and the error of its
@@ -151,7 +152,7 @@ func (e *Error) verdict() verdict {
 // validate checks msg against the rules in its proto, so that a programming error is reported even
 // while no coordinator can be reached.
 func validate(msg proto.Message) error {
-	err := protovalidate.Validate(msg)
+	err := rules.Validate(protovalidate.GlobalValidator, msg)
 	if err == nil {
 		return nil
 	}
