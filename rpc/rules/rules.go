@@ -41,9 +41,17 @@ func request(m proto.Message) bool {
 }
 
 func acquire(m *v1.AcquireRequest) bool {
-	return m != nil && m.ReservationTokens == nil && tokens(m.PromptTokens, m.MaxNewTokens) && m.PromptTokens+m.MaxNewTokens > 0 &&
-		m.TicketId != "" && names(m.Pool, m.TicketId, m.SessionId, m.GroupId, m.HolderId, m.Rid) &&
+	return m != nil && reservation(m) && m.TicketId != "" && names(m.Pool, m.TicketId, m.SessionId, m.GroupId, m.HolderId, m.Rid) &&
 		m.Mode >= v1.Mode_MODE_UNSPECIFIED && m.Mode <= v1.Mode_MODE_EVAL && wait(m.MaxWait) && (m.Ttl == nil || wait(m.Ttl) && m.Ttl.Seconds > 0)
+}
+
+// reservation: given outright, or by what it is made of.
+func reservation(m *v1.AcquireRequest) bool {
+	made := m.PromptTokens + m.MaxNewTokens
+	if !tokens(m.PromptTokens, m.MaxNewTokens, m.GetReservationTokens()) {
+		return false
+	}
+	return m.ReservationTokens == nil && made > 0 || m.GetReservationTokens() > 0 && made == 0
 }
 
 func usage(u *v1.Usage) bool {

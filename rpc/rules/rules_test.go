@@ -91,6 +91,8 @@ func TestEachFieldAlone(t *testing.T) {
 	for _, m := range []proto.Message{
 		&v1.AcquireRequest{TicketId: "t", PromptTokens: 1},
 		&v1.AcquireRequest{TicketId: "t"},
+		&v1.AcquireRequest{TicketId: "t", ReservationTokens: proto.Int64(1)},
+		&v1.AcquireRequest{TicketId: "t", ReservationTokens: proto.Int64(0), PromptTokens: 1},
 		&v1.ReleaseRequest{TicketId: "t"},
 		&v1.ReleaseRequest{LeaseId: "1:t"},
 		&v1.ReleaseRequest{TicketId: "t", Usage: &v1.Usage{}},
@@ -153,6 +155,7 @@ func TestUsualRequestsArePlain(t *testing.T) {
 	for _, m := range []proto.Message{
 		&v1.AcquireRequest{TicketId: "rollout-7:3", PromptTokens: 4096, MaxNewTokens: 512, SessionId: "rollout-7", GroupId: "step-12", HolderId: "worker-3"},
 		&v1.AcquireRequest{Pool: "p", TicketId: "a", MaxNewTokens: 1, MaxWait: durationpb.New(0), Ttl: durationpb.New(time.Minute), CallId: 7},
+		&v1.AcquireRequest{TicketId: "rollout-7:3", ReservationTokens: proto.Int64(4608), HolderId: "worker-3"},
 		&v1.ReleaseRequest{TicketId: "rollout-7:3", LeaseId: "1:rollout-7:3", Grant: 4},
 		&v1.ReleaseRequest{LeaseId: "1:a", Usage: &v1.Usage{PromptTokens: 4000, CompletionTokens: 90, EngineUrl: "http://10.0.0.1:30000", Outcome: "stop"}},
 	} {
