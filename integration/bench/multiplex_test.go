@@ -83,3 +83,13 @@ func BenchmarkMultiplexed(b *testing.B) {
 		compare(b, []side{stream, unary}, []int{16, 256, 1024})
 	}
 }
+
+// BenchmarkLibrary compares one process that uses the client library with one that uses etcd's client and keys of its
+// own, which decide nothing; three nodes and three members.
+func BenchmarkLibrary(b *testing.B) {
+	var tickets atomic.Uint64
+	sides := []side{newLibrary(b, "library", startCluster(b), &tickets), startEtcd(b)}
+	for b.Loop() {
+		compare(b, sides, []int{256, 1024})
+	}
+}
