@@ -84,7 +84,7 @@ func (s *strays) prefixes(pool, rid string) bool {
 // maxOwed bounds for how many sessions one OwedStatus answers.
 const maxOwed = 4096
 
-// OwedStatus answers what the leader knows of what closes owe: attempts and last errors, by session. Sessions
+// OwedStatus answers what the leader knows of closes and aborts that engines owe: attempts and last errors, by session. Sessions
 // of which it knows nothing are left out.
 func (r *Replica) OwedStatus(ctx context.Context, pool string, ids []string) (out map[string][]sessions.OwedStatus, err error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, 2*r.opts.FailOpenAfter, ErrTimeout)
@@ -136,6 +136,9 @@ func (r *Replica) untold(pool string, ids []string) (out map[string][]sessions.O
 			v, _ := c.table.Get(pool, id)
 			for _, x := range v.Owed {
 				out[id] = append(out[id], sessions.OwedStatus{Engine: x.Engine, LastError: why})
+			}
+			for _, ticket := range v.Aborting() {
+				out[id] = append(out[id], sessions.OwedStatus{Ticket: ticket, LastError: why})
 			}
 		}
 	})

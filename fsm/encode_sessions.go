@@ -46,6 +46,9 @@ func reportOp(batch []sessions.Report) *fsmpb.Op {
 	out := &fsmpb.ReportCloses{Reports: make([]*fsmpb.CloseReport, len(batch))}
 	for i, r := range batch {
 		out.Reports[i] = &fsmpb.CloseReport{Pool: r.Pool, Session: r.Session, Seq: r.Seq, Acked: r.Acked, Aborted: r.Aborted}
+		for _, x := range r.Refused {
+			out.Reports[i].Refused = append(out.Reports[i].Refused, &fsmpb.AbortRefusal{Ticket: x.Ticket, Engine: x.Engine, Reason: x.Reason})
+		}
 	}
 	return &fsmpb.Op{Kind: &fsmpb.Op_ReportCloses{ReportCloses: out}}
 }
@@ -54,6 +57,9 @@ func decodeReports(m *fsmpb.ReportCloses) []sessions.Report {
 	out := make([]sessions.Report, len(m.Reports))
 	for i, r := range m.Reports {
 		out[i] = sessions.Report{Pool: r.GetPool(), Session: r.GetSession(), Seq: r.GetSeq(), Acked: r.GetAcked(), Aborted: r.GetAborted()}
+		for _, x := range r.GetRefused() {
+			out[i].Refused = append(out[i].Refused, sessions.Refusal{Ticket: x.GetTicket(), Engine: x.GetEngine(), Reason: x.GetReason()})
+		}
 	}
 	return out
 }

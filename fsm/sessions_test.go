@@ -230,6 +230,58 @@ func TestTheLeaderChangesInEveryStepOfAClose(t *testing.T) {
 	c.hashesAgree()
 }
 
+// TestEveryNodeTellsWhichEngineRefusesAnAbort, and the journal does, once; in quarantine, why nobody is asked.
+func TestEveryNodeTellsWhichEngineRefusesAnAbort(t *testing.T) {
+	f := &fleet{}
+	c := startCluster(t, withFleet(f))
+	leader := c.leader().Replica
+	engines(t, leader, "http://a:1", "http://refuses:1")
+	change := func(field string, set ledger.Settings) {
+		t.Helper()
+		_, err := leader.UpdateSettings(t.Context(), ledger.DefaultPool, ledger.Patch{Set: set, Fields: []string{field}})
+		must(t, err)
+	}
+	change("abortTimeout", ledger.Settings{AbortTimeout: time.Hour})
+	f.answers(func(_ context.Context, call string) error {
+		if strings.Contains(call, "refuses:1 abort") {
+			return sessions.ErrUnauthorized
+		}
+		return nil
+	})
+	admit(t, leader, turnOf("s", "t", 1))
+	v, err := c.followers()[0].CloseSession(t.Context(), sessions.CloseRequest{Pool: ledger.DefaultPool, ID: "s", Mode: sessions.Abort})
+	must(t, err)
+	status := func(m *member) (list []sessions.OwedStatus) {
+		byID, err := m.OwedStatus(t.Context(), ledger.DefaultPool, []string{"s"})
+		must(t, err)
+		return byID["s"]
+	}
+	for _, m := range c.up() {
+		eventually(t, m.opts.NodeID+" tells who refuses", func() bool {
+			list := status(m)
+			return len(list) == 1 && list[0].Engine == "http://refuses:1" && list[0].Ticket == "t" && list[0].Attempts > 1 &&
+				list[0].LastError == sessions.ErrUnauthorized.Error()
+		})
+	}
+	page, err := c.followers()[0].Journal(t.Context(), false, store.JournalQuery{Limit: 100, Kinds: []string{string(sessions.AbortRefused)}})
+	must(t, err)
+	if len(page.Events) != 1 {
+		t.Fatalf("%d events of refused aborts, want 1", len(page.Events))
+	}
+	if e, err := DecodeEvent(page.Events[0].Data); err != nil || e.Session != "s" || e.Ticket != "t" || !slices.Equal(e.Engines, []string{"http://refuses:1"}) {
+		t.Errorf("event %v, %v", e, err)
+	}
+	change("lifecycle", ledger.Settings{})
+	eventually(t, "a follower tells that nobody is asked", func() bool {
+		list := status(c.followers()[0])
+		return len(list) == 1 && list[0].Engine == "" && list[0].Ticket == "t" && list[0].LastError == "not told: lifecycle is off"
+	})
+	change("lifecycle", ledger.Settings{Lifecycle: true})
+	release(t, leader, "t")
+	awaitClosed(t, leader, v)
+	c.hashesAgree()
+}
+
 // TestAnEngineThatHangsCostsItsOwnClosesOnly: tickets are decided and other engines hear, while it hangs; any
 // node tells which engine owes what.
 func TestAnEngineThatHangsCostsItsOwnClosesOnly(t *testing.T) {

@@ -57,7 +57,7 @@ func encodeOwed(ids []string, status map[string][]sessions.OwedStatus) *fsmpb.Ow
 		out.Sessions[i] = &fsmpb.OwedList{}
 		for _, s := range status[id] {
 			out.Sessions[i].Engines = append(out.Sessions[i].Engines, &fsmpb.OwedEngine{
-				Engine: s.Engine, Attempts: int64(s.Attempts), LastError: s.LastError, NextTry: int64(s.NextTry),
+				Engine: s.Engine, Attempts: int64(s.Attempts), LastError: s.LastError, NextTry: int64(s.NextTry), Ticket: s.Ticket,
 			})
 		}
 	}
@@ -72,7 +72,7 @@ func decodeOwed(ids []string, m *fsmpb.OwedResponse) map[string][]sessions.OwedS
 		}
 		for _, e := range list.GetEngines() {
 			out[ids[i]] = append(out[ids[i]], sessions.OwedStatus{
-				Engine: e.GetEngine(), Attempts: int(e.GetAttempts()), LastError: e.GetLastError(), NextTry: time.Duration(e.GetNextTry()),
+				Engine: e.GetEngine(), Attempts: int(e.GetAttempts()), LastError: e.GetLastError(), NextTry: time.Duration(e.GetNextTry()), Ticket: e.GetTicket(),
 			})
 		}
 	}

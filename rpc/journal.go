@@ -73,7 +73,7 @@ var journalKinds = slices.Sorted(slices.Values(append(
 	),
 	kindNames(
 		sessions.SessionOpened, sessions.SessionBound, sessions.SessionUnbound, sessions.SessionClosing, sessions.SessionPhase,
-		sessions.AbortSent, sessions.CloseSent, sessions.CloseFailed, sessions.CloseVoided, sessions.SessionClosed,
+		sessions.AbortSent, sessions.AbortRefused, sessions.CloseSent, sessions.CloseFailed, sessions.CloseVoided, sessions.SessionClosed,
 		sessions.TicketForgotten, sessions.Pinned, sessions.Unpinned,
 	)...,
 )))

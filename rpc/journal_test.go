@@ -97,7 +97,7 @@ func TestUnknownJournalKind(t *testing.T) {
 	if a.code() != "invalid_argument" || a.info(t).GetField() != "kinds" {
 		t.Fatalf("got %s", a.raw)
 	}
-	for _, word := range []string{`"nope"`, "abandoned, abort_sent, admitted, ", "lease_expired"} {
+	for _, word := range []string{`"nope"`, "abandoned, abort_refused, abort_sent, admitted, ", "lease_expired"} {
 		if !strings.Contains(a.message(), word) {
 			t.Errorf("%s is not in %q", word, a.message())
 		}

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -17,6 +18,9 @@ import (
 // owedTimeout bounds how long an answer waits for what the leader knows of attempts: without it the
 // engines that owe a close are still named.
 const owedTimeout = time.Second
+
+// maxUnasked bounds how many aborts of one session are listed without a leader.
+const maxUnasked = 256
 
 // freshClose: a close that began so recently has no attempts worth asking the leader for. It keeps the
 // answer to a CloseSession from waiting for another node.
@@ -141,6 +145,7 @@ func (s *sessionService) render(now sessions.Time, views []sessions.View, tried 
 	for i := range views {
 		out[i] = sessionMessage(&views[i], wall)
 		out[i].Owed = tried.messages(&views[i])
+		out[i].Aborts = tried.aborts(&views[i])
 	}
 	return out
 }
@@ -195,11 +200,11 @@ type tries struct {
 	err error
 }
 
-// tried asks the leader about the sessions that are still owed something.
+// tried asks the leader about the sessions that engines still owe something.
 func (s *sessionService) tried(ctx context.Context, views []sessions.View) tries {
 	ids := map[string][]string{}
 	for i := range views {
-		if v := &views[i]; v.State == sessions.Closing && len(v.Owed) > 0 {
+		if v := &views[i]; v.State == sessions.Closing && (len(v.Owed) > 0 || len(v.Aborting()) > 0) {
 			ids[v.Pool] = append(ids[v.Pool], v.ID)
 		}
 	}
@@ -217,6 +222,10 @@ func (s *sessionService) tried(ctx context.Context, views []sessions.View) tries
 	return out
 }
 
+func (t tries) unasked() string {
+	return "attempts are not known here, the leader could not be asked: " + t.err.Error()
+}
+
 // unknown says what is to say of a debt of which no call is known.
 func (t tries) unknown(c sessions.Creditor) string {
 	switch {
@@ -227,7 +236,7 @@ func (t tries) unknown(c sessions.Creditor) string {
 	case c.Engine == "":
 		return "the pool's engines are not found yet: no discovery has succeeded"
 	case t.err != nil:
-		return "attempts are not known here, the leader could not be asked: " + t.err.Error()
+		return t.unasked()
 	}
 	return ""
 }
@@ -240,7 +249,7 @@ func (t tries) messages(v *sessions.View) []*kvgatev1.OwedClose {
 		m := &kvgatev1.OwedClose{EngineUrl: c.Engine, Failed: c.Debt == sessions.Failed}
 		m.LastError = t.unknown(c)
 		for _, x := range t.known[v.Pool][v.ID] {
-			if x.Engine == c.Engine && !m.Failed {
+			if x.Ticket == "" && x.Engine == c.Engine && !m.Failed {
 				m.Attempts, m.LastError = int64(x.Attempts), x.LastError
 				if x.NextTry > 0 {
 					m.NextTry = durationpb.New(x.NextTry)
@@ -248,6 +257,29 @@ func (t tries) messages(v *sessions.View) []*kvgatev1.OwedClose {
 			}
 		}
 		out[i] = m
+	}
+	return out
+}
+
+// aborts lists the aborts that engines have not taken. Which tickets those are is the table's to say, all else is the
+// leader's: it may not have begun, or spare a ticket.
+func (t tries) aborts(v *sessions.View) []*kvgatev1.PendingAbort {
+	var out []*kvgatev1.PendingAbort
+	tickets := v.Aborting()
+	for _, x := range t.known[v.Pool][v.ID] {
+		if !slices.Contains(tickets, x.Ticket) {
+			continue
+		}
+		m := &kvgatev1.PendingAbort{TicketId: x.Ticket, EngineUrl: x.Engine, Attempts: int64(x.Attempts), LastError: x.LastError}
+		if x.NextTry > 0 {
+			m.NextTry = durationpb.New(x.NextTry)
+		}
+		out = append(out, m)
+	}
+	if t.err != nil {
+		for _, ticket := range tickets[:min(len(tickets), maxUnasked)] {
+			out = append(out, &kvgatev1.PendingAbort{TicketId: ticket, LastError: t.unasked()})
+		}
 	}
 	return out
 }

@@ -144,6 +144,50 @@ func TestOwedIsAnsweredWithoutALeader(t *testing.T) {
 	}
 }
 
+// abortingSession makes session "s" ask engines to abort its ticket "t".
+func abortingSession(t *testing.T, b *fakeBackend, r *running) {
+	t.Helper()
+	r.post("SessionService/OpenSession", `{"sessionId":"s"}`).ok(t)
+	b.table.Started("default", "s", "", sessions.Flight{Ticket: "t"})
+	r.post("SessionService/CloseSession", `{"sessionId":"s","mode":"CLOSE_MODE_ABORT"}`).ok(t)
+}
+
+func TestAbortsUnderWayAreShown(t *testing.T) {
+	b := tabled()
+	b.owedStatus = func(context.Context, string, []string) (map[string][]sessions.OwedStatus, error) {
+		return map[string][]sessions.OwedStatus{"s": {
+			{Engine: "http://e1:30000", Ticket: "released meanwhile", Attempts: 1},
+			{Engine: "http://e2:30000", Ticket: "t", Attempts: 7, LastError: "key refused: 401", NextTry: time.Second},
+		}}, nil
+	}
+	r := start(t, b)
+	abortingSession(t, b, r)
+	got := session(t, r.post("SessionService/GetSession", `{"sessionId":"s"}`))
+	want := []any{map[string]any{"ticketId": "t", "engineUrl": "http://e2:30000", "attempts": "7", "lastError": "key refused: 401", "nextTry": "1s"}}
+	if !reflect.DeepEqual(got["aborts"], want) || got["phase"] != "CLOSE_PHASE_ABORTING" {
+		t.Errorf("aborting %v", got)
+	}
+	b.table.Ended("default", "t", sessions.Turn{})
+	if got := session(t, r.post("SessionService/GetSession", `{"sessionId":"s"}`)); len(got["aborts"].([]any)) != 0 {
+		t.Errorf("nothing is in flight any more: %v", got)
+	}
+}
+
+func TestAbortsAreAnsweredWithoutALeader(t *testing.T) {
+	b := tabled()
+	b.owedStatus = func(context.Context, string, []string) (map[string][]sessions.OwedStatus, error) { return nil, fsm.ErrNoLeader }
+	r := start(t, b)
+	abortingSession(t, b, r)
+	aborts := session(t, r.post("SessionService/GetSession", `{"sessionId":"s","stale":true}`))["aborts"].([]any)
+	if len(aborts) != 1 {
+		t.Fatalf("aborts %v", aborts)
+	}
+	first := aborts[0].(map[string]any)
+	if first["ticketId"] != "t" || first["engineUrl"] != "" || !strings.Contains(first["lastError"].(string), fsm.ErrNoLeader.Error()) {
+		t.Errorf("abort %v", first)
+	}
+}
+
 // A close answers at once: what was tried of it is asked of the leader only later.
 func TestAFreshCloseAsksNobody(t *testing.T) {
 	b := tabled()

@@ -292,24 +292,6 @@ func (r *run) receive(got receipt) {
 	r.arm(10 * r.opt.Poll)
 }
 
-// OwedStatus is what the closer knows of one engine that must be told.
-type OwedStatus struct {
-	Engine   string
-	Attempts int
-	// LastError is empty when no call failed.
-	LastError string
-	// NextTry is the pause until the next call; 0 when one is due or in flight.
-	NextTry time.Duration
-}
-
-// Status returns what this node, as leader, knows of a session's engines, sorted by engine; nil when it
-// knows nothing. It is safe for concurrent use.
-func (c *Closer) Status(pool, session string) []OwedStatus {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.desk.status(pool, session, time.Now())
-}
-
 // Load counts the calls in flight and those that wait for their turn, of all engines.
 func (c *Closer) Load() (inFlight, waiting int) {
 	c.mu.Lock()

@@ -1,10 +1,6 @@
 package sessions
 
-import (
-	"slices"
-	"strings"
-	"time"
-)
+import "time"
 
 // desk is what the closer has in hand: jobs by session, lanes by engine and kind of call.
 type desk struct {
@@ -16,6 +12,8 @@ type desk struct {
 	order  []*lane
 	turn   int
 	flying int
+	// air are the tasks in flight, also those that were called off.
+	air map[*task]struct{}
 	// pending are the jobs that have something to report.
 	pending []*job
 }
@@ -32,6 +30,7 @@ type job struct {
 	tasks map[taskName]*task
 	// acked and aborted are to be reported.
 	acked, aborted []string
+	refused        []Refusal
 	listed, seen   bool
 }
 
@@ -44,16 +43,20 @@ const (
 
 // task is one call that must be made until it is answered with 200.
 type task struct {
-	job      *job
-	lane     *lane
-	path     string
-	abort    AbortTask
-	since    time.Time
+	job   *job
+	lane  *lane
+	path  string
+	abort AbortTask
+	since time.Time
+	// begun is when the last call began.
+	begun    time.Time
 	attempts int
 	lastErr  string
 	retry    retry
 	state    taskState
-	cancel   func()
+	// noted: that the abort failed was noted to be reported.
+	noted  bool
+	cancel func()
 }
 
 type taskState uint8
@@ -67,7 +70,7 @@ const (
 )
 
 func newDesk(opt Options) *desk {
-	return &desk{opt: opt, jobs: map[uint64]*job{}, byName: map[jobName]*job{}, lanes: map[laneName]*lane{}}
+	return &desk{opt: opt, jobs: map[uint64]*job{}, byName: map[jobName]*job{}, lanes: map[laneName]*lane{}, air: map[*task]struct{}{}}
 }
 
 // have reports whether the work of a session is known as it is.
@@ -97,6 +100,7 @@ func (d *desk) take(work []Work, now time.Time) {
 		}
 		j.seen = false
 	}
+	d.overdue(now)
 	d.sweep()
 }
 
@@ -198,6 +202,8 @@ func (d *desk) next(now time.Time, allowed int) []*task {
 		idle = 0
 		t.state = taskFlying
 		t.attempts++
+		t.begun = now
+		d.air[t] = struct{}{}
 		l.flying++
 		l.engine.flying++
 		d.flying++
@@ -206,11 +212,15 @@ func (d *desk) next(now time.Time, allowed int) []*task {
 	return ready
 }
 
+// wanted reports whether a task was not called off.
+func (d *desk) wanted(t *task) bool { return t.job.tasks[taskName{t.lane.url, t.abort.Ticket}] == t }
+
 // end takes in how a call ended. It reports whether that changed whether the engine is thought to answer.
 func (d *desk) end(t *task, err error, now time.Time) (changed bool) {
 	d.flying--
 	t.lane.engine.flying--
-	if t.job.tasks[taskName{t.lane.url, t.abort.Ticket}] != t {
+	delete(d.air, t)
+	if !d.wanted(t) {
 		// Called off, maybe cut short: that says nothing about the engine.
 		t.state = taskVoid
 		t.lane.flying--
@@ -223,6 +233,7 @@ func (d *desk) end(t *task, err error, now time.Time) (changed bool) {
 		return changed
 	}
 	t.state, t.lastErr = taskWaiting, err.Error()
+	d.refuse(t, err)
 	if refused(err) {
 		t.retry.fail(now)
 	}
@@ -254,57 +265,10 @@ func (d *desk) list(j *job) {
 	}
 }
 
-// reports takes a batch of what is to be reported.
-func (d *desk) reports() []Report {
-	n := min(len(d.pending), MaxReports)
-	batch := make([]Report, n)
-	for i, j := range d.pending[:n] {
-		batch[i] = Report{Pool: j.Pool, Session: j.Session, Seq: j.Seq, Acked: j.acked, Aborted: j.aborted}
-		j.acked, j.aborted, j.listed = nil, nil, false
-	}
-	d.pending = slices.Delete(d.pending, 0, n)
-	return batch
-}
-
-// unreported puts back a batch that was not taken.
-func (d *desk) unreported(batch []Report) {
-	for i := range batch {
-		r := &batch[i]
-		if j := d.jobs[r.Seq]; j != nil {
-			j.acked = append(j.acked, r.Acked...)
-			j.aborted = append(j.aborted, r.Aborted...)
-			d.list(j)
-		}
-	}
-}
-
 func (d *desk) queued() int {
 	n := 0
 	for _, l := range d.order {
 		n += l.queued()
 	}
 	return n
-}
-
-func (d *desk) status(pool, session string, now time.Time) []OwedStatus {
-	j := d.byName[jobName{pool, session}]
-	if j == nil {
-		return nil
-	}
-	var out []OwedStatus
-	for name, t := range j.tasks {
-		if t.state == taskDone || name.ticket != "" {
-			continue
-		}
-		s := OwedStatus{Engine: name.engine, Attempts: t.attempts, LastError: t.lastErr}
-		if s.LastError == "" {
-			s.LastError = t.lane.lastErr
-		}
-		if t.state == taskWaiting {
-			s.NextTry = max(0, t.retry.at.Sub(now), t.lane.retry.at.Sub(now))
-		}
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b OwedStatus) int { return strings.Compare(a.Engine, b.Engine) })
-	return out
 }

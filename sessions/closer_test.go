@@ -22,7 +22,9 @@ type node struct {
 	// refuse makes that many reports fail.
 	refuse  int
 	batches int
-	start   time.Time
+	// told are all events.
+	told  []Event
+	start time.Time
 }
 
 func newNode(engines ...string) *node {
@@ -42,6 +44,7 @@ func (n *node) do(fn func(*Table)) {
 	defer n.mu.Unlock()
 	n.table.Expire(Time(time.Since(n.start)), 1000, anyRules)
 	fn(n.table)
+	n.told = append(n.told, n.table.Events()...)
 	n.table.Reset()
 	close(n.changed)
 	n.changed = make(chan struct{})

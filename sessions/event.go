@@ -15,6 +15,9 @@ const (
 	SessionPhase EventKind = "session_phase"
 	// AbortSent: every engine was asked to abort the ticket.
 	AbortSent EventKind = "abort_sent"
+	// AbortRefused: the engines did not take the abort, for a reason, and are asked again. It is told once for an
+	// engine and ticket under one leader.
+	AbortRefused EventKind = "abort_refused"
 	// CloseSent: the engines acknowledged the close.
 	CloseSent EventKind = "close_sent"
 	// CloseFailed: the engines had not acknowledged the close by its deadline.

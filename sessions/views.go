@@ -35,6 +35,19 @@ func (t *Table) view(s *session) View {
 	return v
 }
 
+// Aborting returns the tickets that engines are to be asked to abort and not all have taken.
+func (v *View) Aborting() (tickets []string) {
+	if v.State != Closing || v.Close.Phase != Aborting {
+		return nil
+	}
+	for i := range v.Tickets {
+		if x := &v.Tickets[i]; !x.Waiting && !x.AbortSent && x.RID != "" {
+			tickets = append(tickets, x.Ticket)
+		}
+	}
+	return tickets
+}
+
 // Get returns a session.
 func (t *Table) Get(pool, id string) (View, bool) {
 	if s := t.find(pool, id); s != nil {

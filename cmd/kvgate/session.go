@@ -66,11 +66,35 @@ func writeSession(w io.Writer, s *kvgatev1.Session, now time.Time) error {
 		{"engine", s.EngineUrl}, {"binding", bindingOf(s.Binding)}, {"pins", pinIDs(s.Pins)},
 		{"close began", closingOf(s, now)}, {"acknowledged", countOf(s.Acknowledged)}, {"left", countOf(s.Left)},
 	}
-	if err := writeDetails(w, details); err != nil || len(s.Owed) == 0 {
+	if err := writeDetails(w, details); err != nil {
 		return err
+	}
+	if len(s.Aborts) > 0 {
+		fmt.Fprintln(w)
+		if err := writeAborts(w, s.Aborts); err != nil {
+			return err
+		}
+	}
+	if len(s.Owed) == 0 {
+		return nil
 	}
 	fmt.Fprintln(w)
 	return writeOwed(w, s.Owed)
+}
+
+func writeAborts(w io.Writer, aborts []*kvgatev1.PendingAbort) error {
+	rows := make([][]string, len(aborts))
+	for i, a := range aborts {
+		next := "now"
+		switch {
+		case a.EngineUrl == "":
+			next = ""
+		case a.NextTry != nil:
+			next = "in " + span(a.NextTry)
+		}
+		rows[i] = []string{a.TicketId, a.EngineUrl, number(a.Attempts), next, a.LastError}
+	}
+	return writeTable(w, "", []column{left("ticket to abort"), left("engine"), right("attempts"), left("next try"), left("last error")}, rows)
 }
 
 func writeOwed(w io.Writer, owed []*kvgatev1.OwedClose) error {

@@ -108,9 +108,10 @@ func owedLine(list []*kvgatev1.Session, now time.Time) string {
 func newSessionShowCommand(m *Main) *cobra.Command {
 	var req kvgatev1.GetSessionRequest
 	cmd := &cobra.Command{
-		Use: "show SESSION", Short: "Show a session, and which engine still owes its close and why",
+		Use: "show SESSION", Short: "Show a session, and which engine still owes its close or an abort, and why",
 		Long: "Shows everything about a session. While it closes, each engine that has not acknowledged is listed with the\n" +
-			"attempts so far and the last error. A closed session is kept for 10 minutes.",
+			"attempts so far and the last error; before that, each engine that has not taken the abort of a ticket. A\n" +
+			"closed session is kept for 10 minutes.",
 		Example: "  kvgate session show agent-17", Args: maxArgs(1, "one SESSION"),
 	}
 	staleFlag(cmd, &req.Stale)

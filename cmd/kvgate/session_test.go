@@ -59,6 +59,36 @@ http://e2:30000                    3  now       key refused: answers 401
 `})
 }
 
+func TestSessionShowTellsWhoRefusesAnAbort(t *testing.T) {
+	f := &fake{getSession: func(*kvgatev1.GetSessionRequest) (*kvgatev1.GetSessionResponse, error) {
+		s := telling()
+		s.Phase, s.Owed, s.Acknowledged, s.InFlight = kvgatev1.ClosePhase_CLOSE_PHASE_ABORTING, nil, 0, []string{"t:0", "t:1"}
+		s.Aborts = []*kvgatev1.PendingAbort{
+			{TicketId: "t:0", EngineUrl: "http://e1:30000", Attempts: 9, LastError: "key refused: answers 401", NextTry: durationpb.New(4200 * time.Millisecond)},
+			{TicketId: "t:1", EngineUrl: "http://e1:30000"},
+		}
+		return &kvgatev1.GetSessionResponse{Session: s}, nil
+	}}
+	at(t, f, "session", "show", "agent-17").expect(t, result{stdout: `
+session       agent-17
+pool          default
+state         closing, aborting
+kind          radix
+group         step-42
+in flight     t:0, t:1
+turns         12
+footprint     48,000 tokens
+opened        10m00s ago
+last turn     30s ago
+idle timeout  never
+close began   25s ago (somebody closed it)
+
+TICKET TO ABORT  ENGINE           ATTEMPTS  NEXT TRY  LAST ERROR
+t:0              http://e1:30000         9  in 4.2s   key refused: answers 401
+t:1              http://e1:30000         0  now
+`})
+}
+
 func TestSessionListSumsUpWhatIsOwed(t *testing.T) {
 	f := &fake{listSessions: func(r *kvgatev1.ListSessionsRequest) (*kvgatev1.ListSessionsResponse, error) {
 		if r.State != kvgatev1.SessionState_SESSION_STATE_CLOSING || r.GroupId != "step-42" {

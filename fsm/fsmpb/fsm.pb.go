@@ -2463,6 +2463,66 @@ func (x *ReportCloses) GetReports() []*CloseReport {
 	return nil
 }
 
+type AbortRefusal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ticket        string                 `protobuf:"bytes,1,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Engine        string                 `protobuf:"bytes,2,opt,name=engine,proto3" json:"engine,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbortRefusal) Reset() {
+	*x = AbortRefusal{}
+	mi := &file_fsmpb_fsm_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbortRefusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbortRefusal) ProtoMessage() {}
+
+func (x *AbortRefusal) ProtoReflect() protoreflect.Message {
+	mi := &file_fsmpb_fsm_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbortRefusal.ProtoReflect.Descriptor instead.
+func (*AbortRefusal) Descriptor() ([]byte, []int) {
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *AbortRefusal) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+func (x *AbortRefusal) GetEngine() string {
+	if x != nil {
+		return x.Engine
+	}
+	return ""
+}
+
+func (x *AbortRefusal) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type CloseReport struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Pool    string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
@@ -2472,14 +2532,16 @@ type CloseReport struct {
 	// Engines that acknowledged the close.
 	Acked []string `protobuf:"bytes,4,rep,name=acked,proto3" json:"acked,omitempty"`
 	// Tickets that every engine was asked to abort.
-	Aborted       []string `protobuf:"bytes,5,rep,name=aborted,proto3" json:"aborted,omitempty"`
+	Aborted []string `protobuf:"bytes,5,rep,name=aborted,proto3" json:"aborted,omitempty"`
+	// Aborts that an engine did not take so far: for the journal only.
+	Refused       []*AbortRefusal `protobuf:"bytes,6,rep,name=refused,proto3" json:"refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CloseReport) Reset() {
 	*x = CloseReport{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[27]
+	mi := &file_fsmpb_fsm_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2553,7 @@ func (x *CloseReport) String() string {
 func (*CloseReport) ProtoMessage() {}
 
 func (x *CloseReport) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[27]
+	mi := &file_fsmpb_fsm_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2566,7 @@ func (x *CloseReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseReport.ProtoReflect.Descriptor instead.
 func (*CloseReport) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{27}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CloseReport) GetPool() string {
@@ -2542,6 +2604,13 @@ func (x *CloseReport) GetAborted() []string {
 	return nil
 }
 
+func (x *CloseReport) GetRefused() []*AbortRefusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
 type Pin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
@@ -2556,7 +2625,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[28]
+	mi := &file_fsmpb_fsm_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2637,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[28]
+	mi := &file_fsmpb_fsm_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2650,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{28}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Pin) GetPool() string {
@@ -2638,7 +2707,7 @@ type ReportPin struct {
 
 func (x *ReportPin) Reset() {
 	*x = ReportPin{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[29]
+	mi := &file_fsmpb_fsm_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2719,7 @@ func (x *ReportPin) String() string {
 func (*ReportPin) ProtoMessage() {}
 
 func (x *ReportPin) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[29]
+	mi := &file_fsmpb_fsm_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2732,7 @@ func (x *ReportPin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportPin.ProtoReflect.Descriptor instead.
 func (*ReportPin) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{29}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReportPin) GetPool() string {
@@ -2704,7 +2773,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[30]
+	mi := &file_fsmpb_fsm_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2716,7 +2785,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[30]
+	mi := &file_fsmpb_fsm_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2729,7 +2798,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{30}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Unpin) GetPool() string {
@@ -2762,7 +2831,7 @@ type MetaRow struct {
 
 func (x *MetaRow) Reset() {
 	*x = MetaRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[31]
+	mi := &file_fsmpb_fsm_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2774,7 +2843,7 @@ func (x *MetaRow) String() string {
 func (*MetaRow) ProtoMessage() {}
 
 func (x *MetaRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[31]
+	mi := &file_fsmpb_fsm_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2787,7 +2856,7 @@ func (x *MetaRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaRow.ProtoReflect.Descriptor instead.
 func (*MetaRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{31}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MetaRow) GetNow() int64 {
@@ -2849,7 +2918,7 @@ type PoolRow struct {
 
 func (x *PoolRow) Reset() {
 	*x = PoolRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[32]
+	mi := &file_fsmpb_fsm_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2861,7 +2930,7 @@ func (x *PoolRow) String() string {
 func (*PoolRow) ProtoMessage() {}
 
 func (x *PoolRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[32]
+	mi := &file_fsmpb_fsm_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2874,7 +2943,7 @@ func (x *PoolRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolRow.ProtoReflect.Descriptor instead.
 func (*PoolRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{32}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PoolRow) GetSettings() *Settings {
@@ -2907,7 +2976,7 @@ type CapacityRow struct {
 
 func (x *CapacityRow) Reset() {
 	*x = CapacityRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[33]
+	mi := &file_fsmpb_fsm_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2919,7 +2988,7 @@ func (x *CapacityRow) String() string {
 func (*CapacityRow) ProtoMessage() {}
 
 func (x *CapacityRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[33]
+	mi := &file_fsmpb_fsm_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2932,7 +3001,7 @@ func (x *CapacityRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityRow.ProtoReflect.Descriptor instead.
 func (*CapacityRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{33}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CapacityRow) GetEpoch() uint64 {
@@ -3005,7 +3074,7 @@ type CountersRow struct {
 
 func (x *CountersRow) Reset() {
 	*x = CountersRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[34]
+	mi := &file_fsmpb_fsm_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3086,7 @@ func (x *CountersRow) String() string {
 func (*CountersRow) ProtoMessage() {}
 
 func (x *CountersRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[34]
+	mi := &file_fsmpb_fsm_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3099,7 @@ func (x *CountersRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountersRow.ProtoReflect.Descriptor instead.
 func (*CountersRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{34}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CountersRow) GetTotal() *Counters {
@@ -3133,7 +3202,7 @@ type Counters struct {
 
 func (x *Counters) Reset() {
 	*x = Counters{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[35]
+	mi := &file_fsmpb_fsm_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3145,7 +3214,7 @@ func (x *Counters) String() string {
 func (*Counters) ProtoMessage() {}
 
 func (x *Counters) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[35]
+	mi := &file_fsmpb_fsm_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3158,7 +3227,7 @@ func (x *Counters) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Counters.ProtoReflect.Descriptor instead.
 func (*Counters) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{35}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Counters) GetAdmit() int64 {
@@ -3312,7 +3381,7 @@ type LeaseRow struct {
 
 func (x *LeaseRow) Reset() {
 	*x = LeaseRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[36]
+	mi := &file_fsmpb_fsm_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3324,7 +3393,7 @@ func (x *LeaseRow) String() string {
 func (*LeaseRow) ProtoMessage() {}
 
 func (x *LeaseRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[36]
+	mi := &file_fsmpb_fsm_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3337,7 +3406,7 @@ func (x *LeaseRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRow.ProtoReflect.Descriptor instead.
 func (*LeaseRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{36}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LeaseRow) GetPool() string {
@@ -3471,7 +3540,7 @@ type WaiterRow struct {
 
 func (x *WaiterRow) Reset() {
 	*x = WaiterRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[37]
+	mi := &file_fsmpb_fsm_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3483,7 +3552,7 @@ func (x *WaiterRow) String() string {
 func (*WaiterRow) ProtoMessage() {}
 
 func (x *WaiterRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[37]
+	mi := &file_fsmpb_fsm_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3496,7 +3565,7 @@ func (x *WaiterRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiterRow.ProtoReflect.Descriptor instead.
 func (*WaiterRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{37}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WaiterRow) GetPool() string {
@@ -3638,7 +3707,7 @@ type MarkRow struct {
 
 func (x *MarkRow) Reset() {
 	*x = MarkRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[38]
+	mi := &file_fsmpb_fsm_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3650,7 +3719,7 @@ func (x *MarkRow) String() string {
 func (*MarkRow) ProtoMessage() {}
 
 func (x *MarkRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[38]
+	mi := &file_fsmpb_fsm_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3663,7 +3732,7 @@ func (x *MarkRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRow.ProtoReflect.Descriptor instead.
 func (*MarkRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{38}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MarkRow) GetPool() string {
@@ -3740,7 +3809,7 @@ type EndedCall struct {
 
 func (x *EndedCall) Reset() {
 	*x = EndedCall{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[39]
+	mi := &file_fsmpb_fsm_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +3821,7 @@ func (x *EndedCall) String() string {
 func (*EndedCall) ProtoMessage() {}
 
 func (x *EndedCall) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[39]
+	mi := &file_fsmpb_fsm_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +3834,7 @@ func (x *EndedCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedCall.ProtoReflect.Descriptor instead.
 func (*EndedCall) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{39}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *EndedCall) GetCall() uint64 {
@@ -3793,7 +3862,7 @@ type HolderRow struct {
 
 func (x *HolderRow) Reset() {
 	*x = HolderRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[40]
+	mi := &file_fsmpb_fsm_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +3874,7 @@ func (x *HolderRow) String() string {
 func (*HolderRow) ProtoMessage() {}
 
 func (x *HolderRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[40]
+	mi := &file_fsmpb_fsm_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +3887,7 @@ func (x *HolderRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HolderRow.ProtoReflect.Descriptor instead.
 func (*HolderRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{40}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HolderRow) GetPool() string {
@@ -3852,7 +3921,7 @@ type SessionMetaRow struct {
 
 func (x *SessionMetaRow) Reset() {
 	*x = SessionMetaRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[41]
+	mi := &file_fsmpb_fsm_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3864,7 +3933,7 @@ func (x *SessionMetaRow) String() string {
 func (*SessionMetaRow) ProtoMessage() {}
 
 func (x *SessionMetaRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[41]
+	mi := &file_fsmpb_fsm_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3877,7 +3946,7 @@ func (x *SessionMetaRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionMetaRow.ProtoReflect.Descriptor instead.
 func (*SessionMetaRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{41}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SessionMetaRow) GetSeq() uint64 {
@@ -3901,7 +3970,7 @@ type SessionPoolRow struct {
 
 func (x *SessionPoolRow) Reset() {
 	*x = SessionPoolRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[42]
+	mi := &file_fsmpb_fsm_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3913,7 +3982,7 @@ func (x *SessionPoolRow) String() string {
 func (*SessionPoolRow) ProtoMessage() {}
 
 func (x *SessionPoolRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[42]
+	mi := &file_fsmpb_fsm_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3926,7 +3995,7 @@ func (x *SessionPoolRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPoolRow.ProtoReflect.Descriptor instead.
 func (*SessionPoolRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{42}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SessionPoolRow) GetPool() string {
@@ -3967,7 +4036,7 @@ type SessionEngine struct {
 
 func (x *SessionEngine) Reset() {
 	*x = SessionEngine{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[43]
+	mi := &file_fsmpb_fsm_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3979,7 +4048,7 @@ func (x *SessionEngine) String() string {
 func (*SessionEngine) ProtoMessage() {}
 
 func (x *SessionEngine) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[43]
+	mi := &file_fsmpb_fsm_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3992,7 +4061,7 @@ func (x *SessionEngine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionEngine.ProtoReflect.Descriptor instead.
 func (*SessionEngine) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{43}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SessionEngine) GetUrl() string {
@@ -4025,7 +4094,7 @@ type SessionTotals struct {
 
 func (x *SessionTotals) Reset() {
 	*x = SessionTotals{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[44]
+	mi := &file_fsmpb_fsm_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4037,7 +4106,7 @@ func (x *SessionTotals) String() string {
 func (*SessionTotals) ProtoMessage() {}
 
 func (x *SessionTotals) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[44]
+	mi := &file_fsmpb_fsm_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4050,7 +4119,7 @@ func (x *SessionTotals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionTotals.ProtoReflect.Descriptor instead.
 func (*SessionTotals) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{44}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SessionTotals) GetOpened() int64 {
@@ -4137,7 +4206,7 @@ type SessionRow struct {
 
 func (x *SessionRow) Reset() {
 	*x = SessionRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[45]
+	mi := &file_fsmpb_fsm_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4149,7 +4218,7 @@ func (x *SessionRow) String() string {
 func (*SessionRow) ProtoMessage() {}
 
 func (x *SessionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[45]
+	mi := &file_fsmpb_fsm_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4162,7 +4231,7 @@ func (x *SessionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRow.ProtoReflect.Descriptor instead.
 func (*SessionRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{45}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SessionRow) GetPool() string {
@@ -4310,7 +4379,7 @@ type SessionBinding struct {
 
 func (x *SessionBinding) Reset() {
 	*x = SessionBinding{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[46]
+	mi := &file_fsmpb_fsm_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4322,7 +4391,7 @@ func (x *SessionBinding) String() string {
 func (*SessionBinding) ProtoMessage() {}
 
 func (x *SessionBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[46]
+	mi := &file_fsmpb_fsm_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4335,7 +4404,7 @@ func (x *SessionBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionBinding.ProtoReflect.Descriptor instead.
 func (*SessionBinding) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{46}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SessionBinding) GetEngine() string {
@@ -4387,7 +4456,7 @@ type SessionClose struct {
 
 func (x *SessionClose) Reset() {
 	*x = SessionClose{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[47]
+	mi := &file_fsmpb_fsm_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4399,7 +4468,7 @@ func (x *SessionClose) String() string {
 func (*SessionClose) ProtoMessage() {}
 
 func (x *SessionClose) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[47]
+	mi := &file_fsmpb_fsm_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4412,7 +4481,7 @@ func (x *SessionClose) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionClose.ProtoReflect.Descriptor instead.
 func (*SessionClose) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{47}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SessionClose) GetMode() uint32 {
@@ -4526,7 +4595,7 @@ type SessionTicketRow struct {
 
 func (x *SessionTicketRow) Reset() {
 	*x = SessionTicketRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[48]
+	mi := &file_fsmpb_fsm_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4607,7 @@ func (x *SessionTicketRow) String() string {
 func (*SessionTicketRow) ProtoMessage() {}
 
 func (x *SessionTicketRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[48]
+	mi := &file_fsmpb_fsm_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4620,7 @@ func (x *SessionTicketRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionTicketRow.ProtoReflect.Descriptor instead.
 func (*SessionTicketRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{48}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SessionTicketRow) GetPool() string {
@@ -4641,7 +4710,7 @@ type OwedRow struct {
 
 func (x *OwedRow) Reset() {
 	*x = OwedRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[49]
+	mi := &file_fsmpb_fsm_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4653,7 +4722,7 @@ func (x *OwedRow) String() string {
 func (*OwedRow) ProtoMessage() {}
 
 func (x *OwedRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[49]
+	mi := &file_fsmpb_fsm_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4666,7 +4735,7 @@ func (x *OwedRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwedRow.ProtoReflect.Descriptor instead.
 func (*OwedRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{49}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *OwedRow) GetSession() uint64 {
@@ -4693,7 +4762,7 @@ type Creditor struct {
 
 func (x *Creditor) Reset() {
 	*x = Creditor{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[50]
+	mi := &file_fsmpb_fsm_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4705,7 +4774,7 @@ func (x *Creditor) String() string {
 func (*Creditor) ProtoMessage() {}
 
 func (x *Creditor) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[50]
+	mi := &file_fsmpb_fsm_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4718,7 +4787,7 @@ func (x *Creditor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Creditor.ProtoReflect.Descriptor instead.
 func (*Creditor) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{50}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Creditor) GetEngine() string {
@@ -4753,7 +4822,7 @@ type PinRow struct {
 
 func (x *PinRow) Reset() {
 	*x = PinRow{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[51]
+	mi := &file_fsmpb_fsm_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4765,7 +4834,7 @@ func (x *PinRow) String() string {
 func (*PinRow) ProtoMessage() {}
 
 func (x *PinRow) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[51]
+	mi := &file_fsmpb_fsm_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4778,7 +4847,7 @@ func (x *PinRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinRow.ProtoReflect.Descriptor instead.
 func (*PinRow) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{51}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PinRow) GetPool() string {
@@ -4888,7 +4957,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[52]
+	mi := &file_fsmpb_fsm_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4900,7 +4969,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[52]
+	mi := &file_fsmpb_fsm_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4913,7 +4982,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{52}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Event) GetLedgerTime() int64 {
@@ -5117,7 +5186,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[53]
+	mi := &file_fsmpb_fsm_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5129,7 +5198,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[53]
+	mi := &file_fsmpb_fsm_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5142,7 +5211,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{53}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Arrival) GetPromptTokens() int64 {
@@ -5219,7 +5288,7 @@ type Measured struct {
 
 func (x *Measured) Reset() {
 	*x = Measured{}
-	mi := &file_fsmpb_fsm_proto_msgTypes[54]
+	mi := &file_fsmpb_fsm_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5231,7 +5300,7 @@ func (x *Measured) String() string {
 func (*Measured) ProtoMessage() {}
 
 func (x *Measured) ProtoReflect() protoreflect.Message {
-	mi := &file_fsmpb_fsm_proto_msgTypes[54]
+	mi := &file_fsmpb_fsm_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5244,7 +5313,7 @@ func (x *Measured) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Measured.ProtoReflect.Descriptor instead.
 func (*Measured) Descriptor() ([]byte, []int) {
-	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{54}
+	return file_fsmpb_fsm_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Measured) GetCapacity() int64 {
@@ -5559,13 +5628,18 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x12\n" +
 	"\x04mode\x18\x03 \x01(\rR\x04mode\"<\n" +
 	"\fReportCloses\x12,\n" +
-	"\areports\x18\x01 \x03(\v2\x12.fsmpb.CloseReportR\areports\"}\n" +
+	"\areports\x18\x01 \x03(\v2\x12.fsmpb.CloseReportR\areports\"V\n" +
+	"\fAbortRefusal\x12\x16\n" +
+	"\x06ticket\x18\x01 \x01(\tR\x06ticket\x12\x16\n" +
+	"\x06engine\x18\x02 \x01(\tR\x06engine\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xac\x01\n" +
 	"\vCloseReport\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05acked\x18\x04 \x03(\tR\x05acked\x12\x18\n" +
-	"\aaborted\x18\x05 \x03(\tR\aaborted\"\x85\x01\n" +
+	"\aaborted\x18\x05 \x03(\tR\aaborted\x12-\n" +
+	"\arefused\x18\x06 \x03(\v2\x13.fsmpb.AbortRefusalR\arefused\"\x85\x01\n" +
 	"\x03Pin\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
@@ -5855,7 +5929,7 @@ func file_fsmpb_fsm_proto_rawDescGZIP() []byte {
 	return file_fsmpb_fsm_proto_rawDescData
 }
 
-var file_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_fsmpb_fsm_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_fsmpb_fsm_proto_goTypes = []any{
 	(*Batch)(nil),            // 0: fsmpb.Batch
 	(*Op)(nil),               // 1: fsmpb.Op
@@ -5884,35 +5958,36 @@ var file_fsmpb_fsm_proto_goTypes = []any{
 	(*CloseSession)(nil),     // 24: fsmpb.CloseSession
 	(*CloseGroup)(nil),       // 25: fsmpb.CloseGroup
 	(*ReportCloses)(nil),     // 26: fsmpb.ReportCloses
-	(*CloseReport)(nil),      // 27: fsmpb.CloseReport
-	(*Pin)(nil),              // 28: fsmpb.Pin
-	(*ReportPin)(nil),        // 29: fsmpb.ReportPin
-	(*Unpin)(nil),            // 30: fsmpb.Unpin
-	(*MetaRow)(nil),          // 31: fsmpb.MetaRow
-	(*PoolRow)(nil),          // 32: fsmpb.PoolRow
-	(*CapacityRow)(nil),      // 33: fsmpb.CapacityRow
-	(*CountersRow)(nil),      // 34: fsmpb.CountersRow
-	(*Counters)(nil),         // 35: fsmpb.Counters
-	(*LeaseRow)(nil),         // 36: fsmpb.LeaseRow
-	(*WaiterRow)(nil),        // 37: fsmpb.WaiterRow
-	(*MarkRow)(nil),          // 38: fsmpb.MarkRow
-	(*EndedCall)(nil),        // 39: fsmpb.EndedCall
-	(*HolderRow)(nil),        // 40: fsmpb.HolderRow
-	(*SessionMetaRow)(nil),   // 41: fsmpb.SessionMetaRow
-	(*SessionPoolRow)(nil),   // 42: fsmpb.SessionPoolRow
-	(*SessionEngine)(nil),    // 43: fsmpb.SessionEngine
-	(*SessionTotals)(nil),    // 44: fsmpb.SessionTotals
-	(*SessionRow)(nil),       // 45: fsmpb.SessionRow
-	(*SessionBinding)(nil),   // 46: fsmpb.SessionBinding
-	(*SessionClose)(nil),     // 47: fsmpb.SessionClose
-	(*SessionTicketRow)(nil), // 48: fsmpb.SessionTicketRow
-	(*OwedRow)(nil),          // 49: fsmpb.OwedRow
-	(*Creditor)(nil),         // 50: fsmpb.Creditor
-	(*PinRow)(nil),           // 51: fsmpb.PinRow
-	(*Event)(nil),            // 52: fsmpb.Event
-	(*Arrival)(nil),          // 53: fsmpb.Arrival
-	(*Measured)(nil),         // 54: fsmpb.Measured
-	nil,                      // 55: fsmpb.CountersRow.AnswerEntry
+	(*AbortRefusal)(nil),     // 27: fsmpb.AbortRefusal
+	(*CloseReport)(nil),      // 28: fsmpb.CloseReport
+	(*Pin)(nil),              // 29: fsmpb.Pin
+	(*ReportPin)(nil),        // 30: fsmpb.ReportPin
+	(*Unpin)(nil),            // 31: fsmpb.Unpin
+	(*MetaRow)(nil),          // 32: fsmpb.MetaRow
+	(*PoolRow)(nil),          // 33: fsmpb.PoolRow
+	(*CapacityRow)(nil),      // 34: fsmpb.CapacityRow
+	(*CountersRow)(nil),      // 35: fsmpb.CountersRow
+	(*Counters)(nil),         // 36: fsmpb.Counters
+	(*LeaseRow)(nil),         // 37: fsmpb.LeaseRow
+	(*WaiterRow)(nil),        // 38: fsmpb.WaiterRow
+	(*MarkRow)(nil),          // 39: fsmpb.MarkRow
+	(*EndedCall)(nil),        // 40: fsmpb.EndedCall
+	(*HolderRow)(nil),        // 41: fsmpb.HolderRow
+	(*SessionMetaRow)(nil),   // 42: fsmpb.SessionMetaRow
+	(*SessionPoolRow)(nil),   // 43: fsmpb.SessionPoolRow
+	(*SessionEngine)(nil),    // 44: fsmpb.SessionEngine
+	(*SessionTotals)(nil),    // 45: fsmpb.SessionTotals
+	(*SessionRow)(nil),       // 46: fsmpb.SessionRow
+	(*SessionBinding)(nil),   // 47: fsmpb.SessionBinding
+	(*SessionClose)(nil),     // 48: fsmpb.SessionClose
+	(*SessionTicketRow)(nil), // 49: fsmpb.SessionTicketRow
+	(*OwedRow)(nil),          // 50: fsmpb.OwedRow
+	(*Creditor)(nil),         // 51: fsmpb.Creditor
+	(*PinRow)(nil),           // 52: fsmpb.PinRow
+	(*Event)(nil),            // 53: fsmpb.Event
+	(*Arrival)(nil),          // 54: fsmpb.Arrival
+	(*Measured)(nil),         // 55: fsmpb.Measured
+	nil,                      // 56: fsmpb.CountersRow.AnswerEntry
 }
 var file_fsmpb_fsm_proto_depIdxs = []int32{
 	1,  // 0: fsmpb.Batch.ops:type_name -> fsmpb.Op
@@ -5936,35 +6011,36 @@ var file_fsmpb_fsm_proto_depIdxs = []int32{
 	24, // 18: fsmpb.Op.close_session:type_name -> fsmpb.CloseSession
 	25, // 19: fsmpb.Op.close_group:type_name -> fsmpb.CloseGroup
 	26, // 20: fsmpb.Op.report_closes:type_name -> fsmpb.ReportCloses
-	28, // 21: fsmpb.Op.pin:type_name -> fsmpb.Pin
-	29, // 22: fsmpb.Op.report_pin:type_name -> fsmpb.ReportPin
-	30, // 23: fsmpb.Op.unpin:type_name -> fsmpb.Unpin
+	29, // 21: fsmpb.Op.pin:type_name -> fsmpb.Pin
+	30, // 22: fsmpb.Op.report_pin:type_name -> fsmpb.ReportPin
+	31, // 23: fsmpb.Op.unpin:type_name -> fsmpb.Unpin
 	4,  // 24: fsmpb.Release.usage:type_name -> fsmpb.Usage
 	6,  // 25: fsmpb.Renew.leases:type_name -> fsmpb.LeaseRef
 	11, // 26: fsmpb.Reconcile.engines:type_name -> fsmpb.Engine
 	13, // 27: fsmpb.UpdateSettings.patch:type_name -> fsmpb.Settings
 	14, // 28: fsmpb.Settings.engine_urls:type_name -> fsmpb.StringList
-	27, // 29: fsmpb.ReportCloses.reports:type_name -> fsmpb.CloseReport
-	13, // 30: fsmpb.PoolRow.settings:type_name -> fsmpb.Settings
-	11, // 31: fsmpb.CapacityRow.engines:type_name -> fsmpb.Engine
-	35, // 32: fsmpb.CountersRow.total:type_name -> fsmpb.Counters
-	35, // 33: fsmpb.CountersRow.drained:type_name -> fsmpb.Counters
-	55, // 34: fsmpb.CountersRow.answer:type_name -> fsmpb.CountersRow.AnswerEntry
-	39, // 35: fsmpb.MarkRow.ended:type_name -> fsmpb.EndedCall
-	43, // 36: fsmpb.SessionPoolRow.engines:type_name -> fsmpb.SessionEngine
-	44, // 37: fsmpb.SessionPoolRow.totals:type_name -> fsmpb.SessionTotals
-	46, // 38: fsmpb.SessionRow.binding:type_name -> fsmpb.SessionBinding
-	47, // 39: fsmpb.SessionRow.close:type_name -> fsmpb.SessionClose
-	50, // 40: fsmpb.OwedRow.creditors:type_name -> fsmpb.Creditor
-	53, // 41: fsmpb.Event.arrival:type_name -> fsmpb.Arrival
-	54, // 42: fsmpb.Event.measured:type_name -> fsmpb.Measured
-	13, // 43: fsmpb.Event.settings_before:type_name -> fsmpb.Settings
-	13, // 44: fsmpb.Event.settings_after:type_name -> fsmpb.Settings
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	28, // 29: fsmpb.ReportCloses.reports:type_name -> fsmpb.CloseReport
+	27, // 30: fsmpb.CloseReport.refused:type_name -> fsmpb.AbortRefusal
+	13, // 31: fsmpb.PoolRow.settings:type_name -> fsmpb.Settings
+	11, // 32: fsmpb.CapacityRow.engines:type_name -> fsmpb.Engine
+	36, // 33: fsmpb.CountersRow.total:type_name -> fsmpb.Counters
+	36, // 34: fsmpb.CountersRow.drained:type_name -> fsmpb.Counters
+	56, // 35: fsmpb.CountersRow.answer:type_name -> fsmpb.CountersRow.AnswerEntry
+	40, // 36: fsmpb.MarkRow.ended:type_name -> fsmpb.EndedCall
+	44, // 37: fsmpb.SessionPoolRow.engines:type_name -> fsmpb.SessionEngine
+	45, // 38: fsmpb.SessionPoolRow.totals:type_name -> fsmpb.SessionTotals
+	47, // 39: fsmpb.SessionRow.binding:type_name -> fsmpb.SessionBinding
+	48, // 40: fsmpb.SessionRow.close:type_name -> fsmpb.SessionClose
+	51, // 41: fsmpb.OwedRow.creditors:type_name -> fsmpb.Creditor
+	54, // 42: fsmpb.Event.arrival:type_name -> fsmpb.Arrival
+	55, // 43: fsmpb.Event.measured:type_name -> fsmpb.Measured
+	13, // 44: fsmpb.Event.settings_before:type_name -> fsmpb.Settings
+	13, // 45: fsmpb.Event.settings_after:type_name -> fsmpb.Settings
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_fsmpb_fsm_proto_init() }
@@ -6001,14 +6077,14 @@ func file_fsmpb_fsm_proto_init() {
 	file_fsmpb_fsm_proto_msgTypes[3].OneofWrappers = []any{}
 	file_fsmpb_fsm_proto_msgTypes[6].OneofWrappers = []any{}
 	file_fsmpb_fsm_proto_msgTypes[13].OneofWrappers = []any{}
-	file_fsmpb_fsm_proto_msgTypes[53].OneofWrappers = []any{}
+	file_fsmpb_fsm_proto_msgTypes[54].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_fsmpb_fsm_proto_rawDesc), len(file_fsmpb_fsm_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   56,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2110,13 +2110,15 @@ func (x *OwedList) GetEngines() []*OwedEngine {
 	return nil
 }
 
-// OwedEngine is one engine that has not acknowledged a close.
+// OwedEngine is one engine that has not acknowledged a close, or an abort.
 type OwedEngine struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Engine        string                 `protobuf:"bytes,1,opt,name=engine,proto3" json:"engine,omitempty"`
-	Attempts      int64                  `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	LastError     string                 `protobuf:"bytes,3,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	NextTry       int64                  `protobuf:"varint,4,opt,name=next_try,json=nextTry,proto3" json:"next_try,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Engine    string                 `protobuf:"bytes,1,opt,name=engine,proto3" json:"engine,omitempty"`
+	Attempts  int64                  `protobuf:"varint,2,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	LastError string                 `protobuf:"bytes,3,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	NextTry   int64                  `protobuf:"varint,4,opt,name=next_try,json=nextTry,proto3" json:"next_try,omitempty"`
+	// What the engine is asked to abort; empty for the close.
+	Ticket        string `protobuf:"bytes,5,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2177,6 +2179,13 @@ func (x *OwedEngine) GetNextTry() int64 {
 		return x.NextTry
 	}
 	return 0
+}
+
+func (x *OwedEngine) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
 }
 
 var File_fsmpb_peer_proto protoreflect.FileDescriptor
@@ -2333,14 +2342,15 @@ const file_fsmpb_peer_proto_rawDesc = "" +
 	"\fOwedResponse\x12+\n" +
 	"\bsessions\x18\x01 \x03(\v2\x0f.fsmpb.OwedListR\bsessions\"7\n" +
 	"\bOwedList\x12+\n" +
-	"\aengines\x18\x01 \x03(\v2\x11.fsmpb.OwedEngineR\aengines\"z\n" +
+	"\aengines\x18\x01 \x03(\v2\x11.fsmpb.OwedEngineR\aengines\"\x92\x01\n" +
 	"\n" +
 	"OwedEngine\x12\x16\n" +
 	"\x06engine\x18\x01 \x01(\tR\x06engine\x12\x1a\n" +
 	"\battempts\x18\x02 \x01(\x03R\battempts\x12\x1d\n" +
 	"\n" +
 	"last_error\x18\x03 \x01(\tR\tlastError\x12\x19\n" +
-	"\bnext_try\x18\x04 \x01(\x03R\anextTry2\xec\x03\n" +
+	"\bnext_try\x18\x04 \x01(\x03R\anextTry\x12\x16\n" +
+	"\x06ticket\x18\x05 \x01(\tR\x06ticket2\xec\x03\n" +
 	"\vPeerService\x12)\n" +
 	"\x02Do\x12\x10.fsmpb.DoRequest\x1a\x11.fsmpb.DoResponse\x124\n" +
 	"\x05DoAll\x12\x13.fsmpb.DoAllRequest\x1a\x14.fsmpb.DoAllResponse0\x01\x12>\n" +

@@ -100,7 +100,7 @@ func (r *replay) step(e *Event) {
 		return
 	case "settings", "drained", "trimmed", "pool_deleted":
 		return
-	case "session_opened", "session_bound", "session_unbound", "session_closing", "session_phase", "abort_sent", "close_sent",
+	case "session_opened", "session_bound", "session_unbound", "session_closing", "session_phase", "abort_sent", "abort_refused", "close_sent",
 		"close_failed", "close_voided", "session_closed", "ticket_forgotten", "pinned", "unpinned":
 		return // sessions and pins say nothing of the budget; what they drop or release has events of its own
 	}

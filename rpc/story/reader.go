@@ -139,7 +139,7 @@ func (r *Reader) apply(p *Pool, e *Event) {
 		r.admitted(p, e)
 	case "bypassed", "released", "lease_expired", "unclaimed", "cancelled", "holder_expired", "abandoned":
 		r.end(p, e)
-	case "attached", "detached", "renewed", "abort_sent", "ticket_forgotten":
+	case "attached", "detached", "renewed", "abort_sent", "abort_refused", "ticket_forgotten":
 		if l := p.open[e.TicketId]; l != nil {
 			l.Steps = append(l.Steps, e)
 		}

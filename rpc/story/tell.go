@@ -110,6 +110,8 @@ func (t *teller) other(e *Event) {
 		t.holderExpired(e)
 	case "abort_sent":
 		t.say(e, "The engines were asked to abort it, because its session was closing.")
+	case "abort_refused":
+		t.say(e, "Its abort was not taken by %s (%s); kvgate asks again.", strings.Join(e.Engines, ", "), e.Reason)
 	case "ticket_forgotten":
 		t.say(e, "It was let go without a lease and nobody reported its end: it counts as over.")
 	case "pool_deleted":

@@ -270,7 +270,9 @@ type Session struct {
 	// Engines that acknowledged the close.
 	Acknowledged int64 `protobuf:"varint,20,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
 	// Engines that left the pool or were restarted meanwhile, and owe nothing.
-	Left          int64 `protobuf:"varint,21,opt,name=left,proto3" json:"left,omitempty"`
+	Left int64 `protobuf:"varint,21,opt,name=left,proto3" json:"left,omitempty"`
+	// Aborts that an engine has not taken, of a session in CLOSE_PHASE_ABORTING: up to 256, those that failed first.
+	Aborts        []*PendingAbort `protobuf:"bytes,22,rep,name=aborts,proto3" json:"aborts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -452,6 +454,13 @@ func (x *Session) GetLeft() int64 {
 	return 0
 }
 
+func (x *Session) GetAborts() []*PendingAbort {
+	if x != nil {
+		return x.Aborts
+	}
+	return nil
+}
+
 // OwedClose is one engine that has not acknowledged a close. What was tried is known to the leader, and
 // only since it leads.
 type OwedClose struct {
@@ -534,6 +543,87 @@ func (x *OwedClose) GetNextTry() *durationpb.Duration {
 	return nil
 }
 
+// PendingAbort is one engine that has not taken the abort of a ticket in flight. As of a close, what was tried is
+// known to the leader, and only since it leads.
+type PendingAbort struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	TicketId string                 `protobuf:"bytes,1,opt,name=ticket_id,json=ticketId,proto3" json:"ticket_id,omitempty"`
+	// Empty when no engine is asked, or it is not known what was asked: last_error says why.
+	EngineUrl string `protobuf:"bytes,2,opt,name=engine_url,json=engineUrl,proto3" json:"engine_url,omitempty"`
+	Attempts  int64  `protobuf:"varint,3,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	// Empty when no call failed.
+	LastError string `protobuf:"bytes,4,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	// The pause until the next call; absent when one is due or in flight.
+	NextTry       *durationpb.Duration `protobuf:"bytes,5,opt,name=next_try,json=nextTry,proto3" json:"next_try,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingAbort) Reset() {
+	*x = PendingAbort{}
+	mi := &file_kvgate_v1_session_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingAbort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingAbort) ProtoMessage() {}
+
+func (x *PendingAbort) ProtoReflect() protoreflect.Message {
+	mi := &file_kvgate_v1_session_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingAbort.ProtoReflect.Descriptor instead.
+func (*PendingAbort) Descriptor() ([]byte, []int) {
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PendingAbort) GetTicketId() string {
+	if x != nil {
+		return x.TicketId
+	}
+	return ""
+}
+
+func (x *PendingAbort) GetEngineUrl() string {
+	if x != nil {
+		return x.EngineUrl
+	}
+	return ""
+}
+
+func (x *PendingAbort) GetAttempts() int64 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *PendingAbort) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+func (x *PendingAbort) GetNextTry() *durationpb.Duration {
+	if x != nil {
+		return x.NextTry
+	}
+	return nil
+}
+
 type Pin struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	PinId     string                 `protobuf:"bytes,1,opt,name=pin_id,json=pinId,proto3" json:"pin_id,omitempty"`
@@ -552,7 +642,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[2]
+	mi := &file_kvgate_v1_session_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +654,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[2]
+	mi := &file_kvgate_v1_session_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +667,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{2}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Pin) GetPinId() string {
@@ -646,7 +736,7 @@ type OpenSessionRequest struct {
 
 func (x *OpenSessionRequest) Reset() {
 	*x = OpenSessionRequest{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[3]
+	mi := &file_kvgate_v1_session_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +748,7 @@ func (x *OpenSessionRequest) String() string {
 func (*OpenSessionRequest) ProtoMessage() {}
 
 func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[3]
+	mi := &file_kvgate_v1_session_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +761,7 @@ func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionRequest.ProtoReflect.Descriptor instead.
 func (*OpenSessionRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{3}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *OpenSessionRequest) GetPool() string {
@@ -727,7 +817,7 @@ type OpenSessionResponse struct {
 
 func (x *OpenSessionResponse) Reset() {
 	*x = OpenSessionResponse{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[4]
+	mi := &file_kvgate_v1_session_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +829,7 @@ func (x *OpenSessionResponse) String() string {
 func (*OpenSessionResponse) ProtoMessage() {}
 
 func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[4]
+	mi := &file_kvgate_v1_session_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +842,7 @@ func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionResponse.ProtoReflect.Descriptor instead.
 func (*OpenSessionResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{4}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *OpenSessionResponse) GetSession() *Session {
@@ -779,7 +869,7 @@ type TouchSessionRequest struct {
 
 func (x *TouchSessionRequest) Reset() {
 	*x = TouchSessionRequest{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[5]
+	mi := &file_kvgate_v1_session_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +881,7 @@ func (x *TouchSessionRequest) String() string {
 func (*TouchSessionRequest) ProtoMessage() {}
 
 func (x *TouchSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[5]
+	mi := &file_kvgate_v1_session_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +894,7 @@ func (x *TouchSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TouchSessionRequest.ProtoReflect.Descriptor instead.
 func (*TouchSessionRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *TouchSessionRequest) GetPool() string {
@@ -830,7 +920,7 @@ type TouchSessionResponse struct {
 
 func (x *TouchSessionResponse) Reset() {
 	*x = TouchSessionResponse{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[6]
+	mi := &file_kvgate_v1_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +932,7 @@ func (x *TouchSessionResponse) String() string {
 func (*TouchSessionResponse) ProtoMessage() {}
 
 func (x *TouchSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[6]
+	mi := &file_kvgate_v1_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +945,7 @@ func (x *TouchSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TouchSessionResponse.ProtoReflect.Descriptor instead.
 func (*TouchSessionResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TouchSessionResponse) GetSession() *Session {
@@ -879,7 +969,7 @@ type BindSessionRequest struct {
 
 func (x *BindSessionRequest) Reset() {
 	*x = BindSessionRequest{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[7]
+	mi := &file_kvgate_v1_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +981,7 @@ func (x *BindSessionRequest) String() string {
 func (*BindSessionRequest) ProtoMessage() {}
 
 func (x *BindSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[7]
+	mi := &file_kvgate_v1_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +994,7 @@ func (x *BindSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindSessionRequest.ProtoReflect.Descriptor instead.
 func (*BindSessionRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BindSessionRequest) GetPool() string {
@@ -951,7 +1041,7 @@ type BindSessionResponse struct {
 
 func (x *BindSessionResponse) Reset() {
 	*x = BindSessionResponse{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[8]
+	mi := &file_kvgate_v1_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1053,7 @@ func (x *BindSessionResponse) String() string {
 func (*BindSessionResponse) ProtoMessage() {}
 
 func (x *BindSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[8]
+	mi := &file_kvgate_v1_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1066,7 @@ func (x *BindSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BindSessionResponse.ProtoReflect.Descriptor instead.
 func (*BindSessionResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BindSessionResponse) GetSession() *Session {
@@ -1001,7 +1091,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[9]
+	mi := &file_kvgate_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1013,7 +1103,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[9]
+	mi := &file_kvgate_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1026,7 +1116,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CloseSessionRequest) GetPool() string {
@@ -1073,7 +1163,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[10]
+	mi := &file_kvgate_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1175,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[10]
+	mi := &file_kvgate_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1188,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CloseSessionResponse) GetSession() *Session {
@@ -1119,7 +1209,7 @@ type CloseGroupRequest struct {
 
 func (x *CloseGroupRequest) Reset() {
 	*x = CloseGroupRequest{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[11]
+	mi := &file_kvgate_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1221,7 @@ func (x *CloseGroupRequest) String() string {
 func (*CloseGroupRequest) ProtoMessage() {}
 
 func (x *CloseGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[11]
+	mi := &file_kvgate_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1234,7 @@ func (x *CloseGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseGroupRequest.ProtoReflect.Descriptor instead.
 func (*CloseGroupRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CloseGroupRequest) GetPool() string {
@@ -1178,7 +1268,7 @@ type CloseGroupResponse struct {
 
 func (x *CloseGroupResponse) Reset() {
 	*x = CloseGroupResponse{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[12]
+	mi := &file_kvgate_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1280,7 @@ func (x *CloseGroupResponse) String() string {
 func (*CloseGroupResponse) ProtoMessage() {}
 
 func (x *CloseGroupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[12]
+	mi := &file_kvgate_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1293,7 @@ func (x *CloseGroupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseGroupResponse.ProtoReflect.Descriptor instead.
 func (*CloseGroupResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CloseGroupResponse) GetClosing() int64 {
@@ -1224,7 +1314,7 @@ type GetSessionRequest struct {
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[13]
+	mi := &file_kvgate_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1326,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[13]
+	mi := &file_kvgate_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1339,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetSessionRequest) GetPool() string {
@@ -1282,7 +1372,7 @@ type GetSessionResponse struct {
 
 func (x *GetSessionResponse) Reset() {
 	*x = GetSessionResponse{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[14]
+	mi := &file_kvgate_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1384,7 @@ func (x *GetSessionResponse) String() string {
 func (*GetSessionResponse) ProtoMessage() {}
 
 func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[14]
+	mi := &file_kvgate_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1397,7 @@ func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionResponse.ProtoReflect.Descriptor instead.
 func (*GetSessionResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetSessionResponse) GetSession() *Session {
@@ -1332,7 +1422,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[15]
+	mi := &file_kvgate_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1434,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[15]
+	mi := &file_kvgate_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1447,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListSessionsRequest) GetPool() string {
@@ -1412,7 +1502,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[16]
+	mi := &file_kvgate_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1514,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[16]
+	mi := &file_kvgate_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1527,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -1472,7 +1562,7 @@ type PinPrefixRequest struct {
 
 func (x *PinPrefixRequest) Reset() {
 	*x = PinPrefixRequest{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[17]
+	mi := &file_kvgate_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1574,7 @@ func (x *PinPrefixRequest) String() string {
 func (*PinPrefixRequest) ProtoMessage() {}
 
 func (x *PinPrefixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[17]
+	mi := &file_kvgate_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1587,7 @@ func (x *PinPrefixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinPrefixRequest.ProtoReflect.Descriptor instead.
 func (*PinPrefixRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PinPrefixRequest) GetPool() string {
@@ -1558,7 +1648,7 @@ type PinPrefixResponse struct {
 
 func (x *PinPrefixResponse) Reset() {
 	*x = PinPrefixResponse{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[18]
+	mi := &file_kvgate_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1660,7 @@ func (x *PinPrefixResponse) String() string {
 func (*PinPrefixResponse) ProtoMessage() {}
 
 func (x *PinPrefixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[18]
+	mi := &file_kvgate_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1673,7 @@ func (x *PinPrefixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinPrefixResponse.ProtoReflect.Descriptor instead.
 func (*PinPrefixResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PinPrefixResponse) GetPin() *Pin {
@@ -1603,7 +1693,7 @@ type UnpinPrefixRequest struct {
 
 func (x *UnpinPrefixRequest) Reset() {
 	*x = UnpinPrefixRequest{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[19]
+	mi := &file_kvgate_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1705,7 @@ func (x *UnpinPrefixRequest) String() string {
 func (*UnpinPrefixRequest) ProtoMessage() {}
 
 func (x *UnpinPrefixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[19]
+	mi := &file_kvgate_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1718,7 @@ func (x *UnpinPrefixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinPrefixRequest.ProtoReflect.Descriptor instead.
 func (*UnpinPrefixRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UnpinPrefixRequest) GetPool() string {
@@ -1655,7 +1745,7 @@ type UnpinPrefixResponse struct {
 
 func (x *UnpinPrefixResponse) Reset() {
 	*x = UnpinPrefixResponse{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[20]
+	mi := &file_kvgate_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1757,7 @@ func (x *UnpinPrefixResponse) String() string {
 func (*UnpinPrefixResponse) ProtoMessage() {}
 
 func (x *UnpinPrefixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[20]
+	mi := &file_kvgate_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1770,7 @@ func (x *UnpinPrefixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinPrefixResponse.ProtoReflect.Descriptor instead.
 func (*UnpinPrefixResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UnpinPrefixResponse) GetUnpinned() bool {
@@ -1704,7 +1794,7 @@ type ListPinsRequest struct {
 
 func (x *ListPinsRequest) Reset() {
 	*x = ListPinsRequest{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[21]
+	mi := &file_kvgate_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1806,7 @@ func (x *ListPinsRequest) String() string {
 func (*ListPinsRequest) ProtoMessage() {}
 
 func (x *ListPinsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[21]
+	mi := &file_kvgate_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1819,7 @@ func (x *ListPinsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPinsRequest.ProtoReflect.Descriptor instead.
 func (*ListPinsRequest) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListPinsRequest) GetPool() string {
@@ -1777,7 +1867,7 @@ type ListPinsResponse struct {
 
 func (x *ListPinsResponse) Reset() {
 	*x = ListPinsResponse{}
-	mi := &file_kvgate_v1_session_proto_msgTypes[22]
+	mi := &file_kvgate_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1879,7 @@ func (x *ListPinsResponse) String() string {
 func (*ListPinsResponse) ProtoMessage() {}
 
 func (x *ListPinsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_kvgate_v1_session_proto_msgTypes[22]
+	mi := &file_kvgate_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +1892,7 @@ func (x *ListPinsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPinsResponse.ProtoReflect.Descriptor instead.
 func (*ListPinsResponse) Descriptor() ([]byte, []int) {
-	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_kvgate_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListPinsResponse) GetPins() []*Pin {
@@ -1823,7 +1913,7 @@ var File_kvgate_v1_session_proto protoreflect.FileDescriptor
 
 const file_kvgate_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x17kvgate/v1/session.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15kvgate/v1/types.proto\"\xc3\x06\n" +
+	"\x17kvgate/v1/session.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15kvgate/v1/types.proto\"\xf4\x06\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12-\n" +
@@ -1849,7 +1939,8 @@ const file_kvgate_v1_session_proto_rawDesc = "" +
 	"\fclose_reason\x18\x12 \x01(\tR\vcloseReason\x12\x18\n" +
 	"\awaiting\x18\x13 \x01(\x03R\awaiting\x12\"\n" +
 	"\facknowledged\x18\x14 \x01(\x03R\facknowledged\x12\x12\n" +
-	"\x04left\x18\x15 \x01(\x03R\x04left\"\xb3\x01\n" +
+	"\x04left\x18\x15 \x01(\x03R\x04left\x12/\n" +
+	"\x06aborts\x18\x16 \x03(\v2\x17.kvgate.v1.PendingAbortR\x06aborts\"\xb3\x01\n" +
 	"\tOwedClose\x12\x1d\n" +
 	"\n" +
 	"engine_url\x18\x01 \x01(\tR\tengineUrl\x12\x1a\n" +
@@ -1857,6 +1948,14 @@ const file_kvgate_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"last_error\x18\x03 \x01(\tR\tlastError\x12\x16\n" +
 	"\x06failed\x18\x04 \x01(\bR\x06failed\x124\n" +
+	"\bnext_try\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\anextTry\"\xbb\x01\n" +
+	"\fPendingAbort\x12\x1b\n" +
+	"\tticket_id\x18\x01 \x01(\tR\bticketId\x12\x1d\n" +
+	"\n" +
+	"engine_url\x18\x02 \x01(\tR\tengineUrl\x12\x1a\n" +
+	"\battempts\x18\x03 \x01(\x03R\battempts\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\x04 \x01(\tR\tlastError\x124\n" +
 	"\bnext_try\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\anextTry\"\xe6\x01\n" +
 	"\x03Pin\x12\x15\n" +
 	"\x06pin_id\x18\x01 \x01(\tR\x05pinId\x12\x16\n" +
@@ -2013,7 +2112,7 @@ func file_kvgate_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_kvgate_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_kvgate_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_kvgate_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_kvgate_v1_session_proto_goTypes = []any{
 	(SessionKind)(0),              // 0: kvgate.v1.SessionKind
 	(SessionState)(0),             // 1: kvgate.v1.SessionState
@@ -2021,84 +2120,87 @@ var file_kvgate_v1_session_proto_goTypes = []any{
 	(ClosePhase)(0),               // 3: kvgate.v1.ClosePhase
 	(*Session)(nil),               // 4: kvgate.v1.Session
 	(*OwedClose)(nil),             // 5: kvgate.v1.OwedClose
-	(*Pin)(nil),                   // 6: kvgate.v1.Pin
-	(*OpenSessionRequest)(nil),    // 7: kvgate.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),   // 8: kvgate.v1.OpenSessionResponse
-	(*TouchSessionRequest)(nil),   // 9: kvgate.v1.TouchSessionRequest
-	(*TouchSessionResponse)(nil),  // 10: kvgate.v1.TouchSessionResponse
-	(*BindSessionRequest)(nil),    // 11: kvgate.v1.BindSessionRequest
-	(*BindSessionResponse)(nil),   // 12: kvgate.v1.BindSessionResponse
-	(*CloseSessionRequest)(nil),   // 13: kvgate.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),  // 14: kvgate.v1.CloseSessionResponse
-	(*CloseGroupRequest)(nil),     // 15: kvgate.v1.CloseGroupRequest
-	(*CloseGroupResponse)(nil),    // 16: kvgate.v1.CloseGroupResponse
-	(*GetSessionRequest)(nil),     // 17: kvgate.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),    // 18: kvgate.v1.GetSessionResponse
-	(*ListSessionsRequest)(nil),   // 19: kvgate.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 20: kvgate.v1.ListSessionsResponse
-	(*PinPrefixRequest)(nil),      // 21: kvgate.v1.PinPrefixRequest
-	(*PinPrefixResponse)(nil),     // 22: kvgate.v1.PinPrefixResponse
-	(*UnpinPrefixRequest)(nil),    // 23: kvgate.v1.UnpinPrefixRequest
-	(*UnpinPrefixResponse)(nil),   // 24: kvgate.v1.UnpinPrefixResponse
-	(*ListPinsRequest)(nil),       // 25: kvgate.v1.ListPinsRequest
-	(*ListPinsResponse)(nil),      // 26: kvgate.v1.ListPinsResponse
-	(*Binding)(nil),               // 27: kvgate.v1.Binding
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(*PendingAbort)(nil),          // 6: kvgate.v1.PendingAbort
+	(*Pin)(nil),                   // 7: kvgate.v1.Pin
+	(*OpenSessionRequest)(nil),    // 8: kvgate.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),   // 9: kvgate.v1.OpenSessionResponse
+	(*TouchSessionRequest)(nil),   // 10: kvgate.v1.TouchSessionRequest
+	(*TouchSessionResponse)(nil),  // 11: kvgate.v1.TouchSessionResponse
+	(*BindSessionRequest)(nil),    // 12: kvgate.v1.BindSessionRequest
+	(*BindSessionResponse)(nil),   // 13: kvgate.v1.BindSessionResponse
+	(*CloseSessionRequest)(nil),   // 14: kvgate.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),  // 15: kvgate.v1.CloseSessionResponse
+	(*CloseGroupRequest)(nil),     // 16: kvgate.v1.CloseGroupRequest
+	(*CloseGroupResponse)(nil),    // 17: kvgate.v1.CloseGroupResponse
+	(*GetSessionRequest)(nil),     // 18: kvgate.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),    // 19: kvgate.v1.GetSessionResponse
+	(*ListSessionsRequest)(nil),   // 20: kvgate.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),  // 21: kvgate.v1.ListSessionsResponse
+	(*PinPrefixRequest)(nil),      // 22: kvgate.v1.PinPrefixRequest
+	(*PinPrefixResponse)(nil),     // 23: kvgate.v1.PinPrefixResponse
+	(*UnpinPrefixRequest)(nil),    // 24: kvgate.v1.UnpinPrefixRequest
+	(*UnpinPrefixResponse)(nil),   // 25: kvgate.v1.UnpinPrefixResponse
+	(*ListPinsRequest)(nil),       // 26: kvgate.v1.ListPinsRequest
+	(*ListPinsResponse)(nil),      // 27: kvgate.v1.ListPinsResponse
+	(*Binding)(nil),               // 28: kvgate.v1.Binding
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
 }
 var file_kvgate_v1_session_proto_depIdxs = []int32{
 	1,  // 0: kvgate.v1.Session.state:type_name -> kvgate.v1.SessionState
 	0,  // 1: kvgate.v1.Session.kind:type_name -> kvgate.v1.SessionKind
-	27, // 2: kvgate.v1.Session.binding:type_name -> kvgate.v1.Binding
-	28, // 3: kvgate.v1.Session.opened_at:type_name -> google.protobuf.Timestamp
-	28, // 4: kvgate.v1.Session.last_turn_at:type_name -> google.protobuf.Timestamp
-	28, // 5: kvgate.v1.Session.closing_since:type_name -> google.protobuf.Timestamp
+	28, // 2: kvgate.v1.Session.binding:type_name -> kvgate.v1.Binding
+	29, // 3: kvgate.v1.Session.opened_at:type_name -> google.protobuf.Timestamp
+	29, // 4: kvgate.v1.Session.last_turn_at:type_name -> google.protobuf.Timestamp
+	29, // 5: kvgate.v1.Session.closing_since:type_name -> google.protobuf.Timestamp
 	5,  // 6: kvgate.v1.Session.owed:type_name -> kvgate.v1.OwedClose
-	29, // 7: kvgate.v1.Session.idle_timeout:type_name -> google.protobuf.Duration
-	6,  // 8: kvgate.v1.Session.pins:type_name -> kvgate.v1.Pin
+	30, // 7: kvgate.v1.Session.idle_timeout:type_name -> google.protobuf.Duration
+	7,  // 8: kvgate.v1.Session.pins:type_name -> kvgate.v1.Pin
 	3,  // 9: kvgate.v1.Session.phase:type_name -> kvgate.v1.ClosePhase
-	29, // 10: kvgate.v1.OwedClose.next_try:type_name -> google.protobuf.Duration
-	29, // 11: kvgate.v1.Pin.expires_in:type_name -> google.protobuf.Duration
-	0,  // 12: kvgate.v1.OpenSessionRequest.kind:type_name -> kvgate.v1.SessionKind
-	29, // 13: kvgate.v1.OpenSessionRequest.idle_timeout:type_name -> google.protobuf.Duration
-	4,  // 14: kvgate.v1.OpenSessionResponse.session:type_name -> kvgate.v1.Session
-	4,  // 15: kvgate.v1.TouchSessionResponse.session:type_name -> kvgate.v1.Session
-	29, // 16: kvgate.v1.BindSessionRequest.ttl:type_name -> google.protobuf.Duration
-	4,  // 17: kvgate.v1.BindSessionResponse.session:type_name -> kvgate.v1.Session
-	2,  // 18: kvgate.v1.CloseSessionRequest.mode:type_name -> kvgate.v1.CloseMode
-	29, // 19: kvgate.v1.CloseSessionRequest.timeout:type_name -> google.protobuf.Duration
-	4,  // 20: kvgate.v1.CloseSessionResponse.session:type_name -> kvgate.v1.Session
-	2,  // 21: kvgate.v1.CloseGroupRequest.mode:type_name -> kvgate.v1.CloseMode
-	4,  // 22: kvgate.v1.GetSessionResponse.session:type_name -> kvgate.v1.Session
-	1,  // 23: kvgate.v1.ListSessionsRequest.state:type_name -> kvgate.v1.SessionState
-	4,  // 24: kvgate.v1.ListSessionsResponse.sessions:type_name -> kvgate.v1.Session
-	6,  // 25: kvgate.v1.PinPrefixResponse.pin:type_name -> kvgate.v1.Pin
-	6,  // 26: kvgate.v1.ListPinsResponse.pins:type_name -> kvgate.v1.Pin
-	7,  // 27: kvgate.v1.SessionService.OpenSession:input_type -> kvgate.v1.OpenSessionRequest
-	9,  // 28: kvgate.v1.SessionService.TouchSession:input_type -> kvgate.v1.TouchSessionRequest
-	11, // 29: kvgate.v1.SessionService.BindSession:input_type -> kvgate.v1.BindSessionRequest
-	13, // 30: kvgate.v1.SessionService.CloseSession:input_type -> kvgate.v1.CloseSessionRequest
-	15, // 31: kvgate.v1.SessionService.CloseGroup:input_type -> kvgate.v1.CloseGroupRequest
-	17, // 32: kvgate.v1.SessionService.GetSession:input_type -> kvgate.v1.GetSessionRequest
-	19, // 33: kvgate.v1.SessionService.ListSessions:input_type -> kvgate.v1.ListSessionsRequest
-	21, // 34: kvgate.v1.SessionService.PinPrefix:input_type -> kvgate.v1.PinPrefixRequest
-	23, // 35: kvgate.v1.SessionService.UnpinPrefix:input_type -> kvgate.v1.UnpinPrefixRequest
-	25, // 36: kvgate.v1.SessionService.ListPins:input_type -> kvgate.v1.ListPinsRequest
-	8,  // 37: kvgate.v1.SessionService.OpenSession:output_type -> kvgate.v1.OpenSessionResponse
-	10, // 38: kvgate.v1.SessionService.TouchSession:output_type -> kvgate.v1.TouchSessionResponse
-	12, // 39: kvgate.v1.SessionService.BindSession:output_type -> kvgate.v1.BindSessionResponse
-	14, // 40: kvgate.v1.SessionService.CloseSession:output_type -> kvgate.v1.CloseSessionResponse
-	16, // 41: kvgate.v1.SessionService.CloseGroup:output_type -> kvgate.v1.CloseGroupResponse
-	18, // 42: kvgate.v1.SessionService.GetSession:output_type -> kvgate.v1.GetSessionResponse
-	20, // 43: kvgate.v1.SessionService.ListSessions:output_type -> kvgate.v1.ListSessionsResponse
-	22, // 44: kvgate.v1.SessionService.PinPrefix:output_type -> kvgate.v1.PinPrefixResponse
-	24, // 45: kvgate.v1.SessionService.UnpinPrefix:output_type -> kvgate.v1.UnpinPrefixResponse
-	26, // 46: kvgate.v1.SessionService.ListPins:output_type -> kvgate.v1.ListPinsResponse
-	37, // [37:47] is the sub-list for method output_type
-	27, // [27:37] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	6,  // 10: kvgate.v1.Session.aborts:type_name -> kvgate.v1.PendingAbort
+	30, // 11: kvgate.v1.OwedClose.next_try:type_name -> google.protobuf.Duration
+	30, // 12: kvgate.v1.PendingAbort.next_try:type_name -> google.protobuf.Duration
+	30, // 13: kvgate.v1.Pin.expires_in:type_name -> google.protobuf.Duration
+	0,  // 14: kvgate.v1.OpenSessionRequest.kind:type_name -> kvgate.v1.SessionKind
+	30, // 15: kvgate.v1.OpenSessionRequest.idle_timeout:type_name -> google.protobuf.Duration
+	4,  // 16: kvgate.v1.OpenSessionResponse.session:type_name -> kvgate.v1.Session
+	4,  // 17: kvgate.v1.TouchSessionResponse.session:type_name -> kvgate.v1.Session
+	30, // 18: kvgate.v1.BindSessionRequest.ttl:type_name -> google.protobuf.Duration
+	4,  // 19: kvgate.v1.BindSessionResponse.session:type_name -> kvgate.v1.Session
+	2,  // 20: kvgate.v1.CloseSessionRequest.mode:type_name -> kvgate.v1.CloseMode
+	30, // 21: kvgate.v1.CloseSessionRequest.timeout:type_name -> google.protobuf.Duration
+	4,  // 22: kvgate.v1.CloseSessionResponse.session:type_name -> kvgate.v1.Session
+	2,  // 23: kvgate.v1.CloseGroupRequest.mode:type_name -> kvgate.v1.CloseMode
+	4,  // 24: kvgate.v1.GetSessionResponse.session:type_name -> kvgate.v1.Session
+	1,  // 25: kvgate.v1.ListSessionsRequest.state:type_name -> kvgate.v1.SessionState
+	4,  // 26: kvgate.v1.ListSessionsResponse.sessions:type_name -> kvgate.v1.Session
+	7,  // 27: kvgate.v1.PinPrefixResponse.pin:type_name -> kvgate.v1.Pin
+	7,  // 28: kvgate.v1.ListPinsResponse.pins:type_name -> kvgate.v1.Pin
+	8,  // 29: kvgate.v1.SessionService.OpenSession:input_type -> kvgate.v1.OpenSessionRequest
+	10, // 30: kvgate.v1.SessionService.TouchSession:input_type -> kvgate.v1.TouchSessionRequest
+	12, // 31: kvgate.v1.SessionService.BindSession:input_type -> kvgate.v1.BindSessionRequest
+	14, // 32: kvgate.v1.SessionService.CloseSession:input_type -> kvgate.v1.CloseSessionRequest
+	16, // 33: kvgate.v1.SessionService.CloseGroup:input_type -> kvgate.v1.CloseGroupRequest
+	18, // 34: kvgate.v1.SessionService.GetSession:input_type -> kvgate.v1.GetSessionRequest
+	20, // 35: kvgate.v1.SessionService.ListSessions:input_type -> kvgate.v1.ListSessionsRequest
+	22, // 36: kvgate.v1.SessionService.PinPrefix:input_type -> kvgate.v1.PinPrefixRequest
+	24, // 37: kvgate.v1.SessionService.UnpinPrefix:input_type -> kvgate.v1.UnpinPrefixRequest
+	26, // 38: kvgate.v1.SessionService.ListPins:input_type -> kvgate.v1.ListPinsRequest
+	9,  // 39: kvgate.v1.SessionService.OpenSession:output_type -> kvgate.v1.OpenSessionResponse
+	11, // 40: kvgate.v1.SessionService.TouchSession:output_type -> kvgate.v1.TouchSessionResponse
+	13, // 41: kvgate.v1.SessionService.BindSession:output_type -> kvgate.v1.BindSessionResponse
+	15, // 42: kvgate.v1.SessionService.CloseSession:output_type -> kvgate.v1.CloseSessionResponse
+	17, // 43: kvgate.v1.SessionService.CloseGroup:output_type -> kvgate.v1.CloseGroupResponse
+	19, // 44: kvgate.v1.SessionService.GetSession:output_type -> kvgate.v1.GetSessionResponse
+	21, // 45: kvgate.v1.SessionService.ListSessions:output_type -> kvgate.v1.ListSessionsResponse
+	23, // 46: kvgate.v1.SessionService.PinPrefix:output_type -> kvgate.v1.PinPrefixResponse
+	25, // 47: kvgate.v1.SessionService.UnpinPrefix:output_type -> kvgate.v1.UnpinPrefixResponse
+	27, // 48: kvgate.v1.SessionService.ListPins:output_type -> kvgate.v1.ListPinsResponse
+	39, // [39:49] is the sub-list for method output_type
+	29, // [29:39] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_kvgate_v1_session_proto_init() }
@@ -2113,7 +2215,7 @@ func file_kvgate_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kvgate_v1_session_proto_rawDesc), len(file_kvgate_v1_session_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

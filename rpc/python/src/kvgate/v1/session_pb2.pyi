@@ -54,7 +54,7 @@ CLOSE_PHASE_ABORTING: ClosePhase
 CLOSE_PHASE_TELLING: ClosePhase
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "state", "kind", "group_id", "in_flight", "binding", "turns", "footprint_tokens", "opened_at", "last_turn_at", "closing_since", "owed", "pool", "idle_timeout", "engine_url", "pins", "phase", "close_reason", "waiting", "acknowledged", "left")
+    __slots__ = ("session_id", "state", "kind", "group_id", "in_flight", "binding", "turns", "footprint_tokens", "opened_at", "last_turn_at", "closing_since", "owed", "pool", "idle_timeout", "engine_url", "pins", "phase", "close_reason", "waiting", "acknowledged", "left", "aborts")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +76,7 @@ class Session(_message.Message):
     WAITING_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
+    ABORTS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     state: SessionState
     kind: SessionKind
@@ -97,7 +98,8 @@ class Session(_message.Message):
     waiting: int
     acknowledged: int
     left: int
-    def __init__(self, session_id: _Optional[str] = ..., state: _Optional[_Union[SessionState, str]] = ..., kind: _Optional[_Union[SessionKind, str]] = ..., group_id: _Optional[str] = ..., in_flight: _Optional[_Iterable[str]] = ..., binding: _Optional[_Union[_types_pb2.Binding, _Mapping]] = ..., turns: _Optional[int] = ..., footprint_tokens: _Optional[int] = ..., opened_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_turn_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., closing_since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., owed: _Optional[_Iterable[_Union[OwedClose, _Mapping]]] = ..., pool: _Optional[str] = ..., idle_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_url: _Optional[str] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ..., phase: _Optional[_Union[ClosePhase, str]] = ..., close_reason: _Optional[str] = ..., waiting: _Optional[int] = ..., acknowledged: _Optional[int] = ..., left: _Optional[int] = ...) -> None: ...
+    aborts: _containers.RepeatedCompositeFieldContainer[PendingAbort]
+    def __init__(self, session_id: _Optional[str] = ..., state: _Optional[_Union[SessionState, str]] = ..., kind: _Optional[_Union[SessionKind, str]] = ..., group_id: _Optional[str] = ..., in_flight: _Optional[_Iterable[str]] = ..., binding: _Optional[_Union[_types_pb2.Binding, _Mapping]] = ..., turns: _Optional[int] = ..., footprint_tokens: _Optional[int] = ..., opened_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_turn_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., closing_since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., owed: _Optional[_Iterable[_Union[OwedClose, _Mapping]]] = ..., pool: _Optional[str] = ..., idle_timeout: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., engine_url: _Optional[str] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ..., phase: _Optional[_Union[ClosePhase, str]] = ..., close_reason: _Optional[str] = ..., waiting: _Optional[int] = ..., acknowledged: _Optional[int] = ..., left: _Optional[int] = ..., aborts: _Optional[_Iterable[_Union[PendingAbort, _Mapping]]] = ...) -> None: ...
 
 class OwedClose(_message.Message):
     __slots__ = ("engine_url", "attempts", "last_error", "failed", "next_try")
@@ -112,6 +114,20 @@ class OwedClose(_message.Message):
     failed: bool
     next_try: _duration_pb2.Duration
     def __init__(self, engine_url: _Optional[str] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ..., failed: bool = ..., next_try: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class PendingAbort(_message.Message):
+    __slots__ = ("ticket_id", "engine_url", "attempts", "last_error", "next_try")
+    TICKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_URL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TRY_FIELD_NUMBER: _ClassVar[int]
+    ticket_id: str
+    engine_url: str
+    attempts: int
+    last_error: str
+    next_try: _duration_pb2.Duration
+    def __init__(self, ticket_id: _Optional[str] = ..., engine_url: _Optional[str] = ..., attempts: _Optional[int] = ..., last_error: _Optional[str] = ..., next_try: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Pin(_message.Message):
     __slots__ = ("pin_id", "tokens", "expires_in", "ledger_only", "session_id", "engine_url", "held_by")
