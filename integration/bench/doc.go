@@ -8,7 +8,9 @@
 // the test process, nothing is compressed.
 //
 // BenchmarkThreeNodes has three durable nodes beside three members of etcd, which is built from a module
-// of its own (package etcd); that takes minutes the first time, and the network.
+// of its own (package etcd); that takes minutes the first time, and the network. BenchmarkMultiplexed compares a process
+// whose tickets share a stream with one that makes a call for each operation, BenchmarkLibrary such a process with
+// one that uses etcd's client.
 //
 // Rounds of both sides alternate, so that a machine whose speed drifts slows both. A round in which the
 // host took more than a twentieth of the processors' time is repeated, within bounds, and the medians of
