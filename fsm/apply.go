@@ -189,10 +189,10 @@ func applyAdmin(c *core, op *fsmpb.Op) (Result, error) {
 		if err := checkName("pool", k.UpdateSettings.Pool); err != nil {
 			return Result{ledger.Settings{}, err}, nil
 		}
-		s, err := l.UpdateSettings(k.UpdateSettings.Pool, decodePatch(k.UpdateSettings.Patch, k.UpdateSettings.Clear))
+		s, err := l.UpdateSettings(k.UpdateSettings.Pool, decodePatch(k.UpdateSettings))
 		return Result{s, err}, nil
 	case *fsmpb.Op_DeletePool:
-		return Result{Value: c.deletePool(k.DeletePool.Pool)}, nil
+		return Result{Value: c.deletePool(k.DeletePool.Pool, k.DeletePool.By)}, nil
 	case *fsmpb.Op_DrainStep:
 		m, err := c.drain(k.DrainStep.Pool, k.DrainStep.Run, k.DrainStep.Step)
 		return Result{m, err}, nil

@@ -244,8 +244,8 @@ func (r *Replica) UpdateSettings(ctx context.Context, pool string, p ledger.Patc
 }
 
 // DeletePool drops a pool and reports whether there was one.
-func (r *Replica) DeletePool(ctx context.Context, pool string) (deleted bool, err error) {
-	return decide[bool](ctx, r, &fsmpb.Op{Kind: &fsmpb.Op_DeletePool{DeletePool: &fsmpb.DeletePool{Pool: pool}}})
+func (r *Replica) DeletePool(ctx context.Context, pool, by string) (deleted bool, err error) {
+	return decide[bool](ctx, r, &fsmpb.Op{Kind: &fsmpb.Op_DeletePool{DeletePool: &fsmpb.DeletePool{Pool: pool, By: by}}})
 }
 
 // DrainStep returns a pool's metrics since the previous drain.

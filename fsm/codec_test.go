@@ -171,7 +171,7 @@ func TestSettingsAreAllStored(t *testing.T) {
 
 		patch := ledger.Patch{Set: set, Fields: rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID[string]).Draw(t, "fields")}
 		got := stored(t, updateOp("p", patch)).GetUpdateSettings()
-		decoded := decodePatch(got.Patch, got.Clear)
+		decoded := decodePatch(got)
 		slices.Sort(decoded.Fields)
 		slices.Sort(patch.Fields)
 		same(t, "fields of the patch", decoded.Fields, patch.Fields)

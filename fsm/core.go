@@ -320,8 +320,8 @@ func (c *core) reconcile(pool string, r ledger.Round) bool {
 }
 
 // deletePool drops a pool with its sessions.
-func (c *core) deletePool(pool string) bool {
-	deleted := c.ledger.DeletePool(pool)
+func (c *core) deletePool(pool, by string) bool {
+	deleted := c.ledger.DeletePool(pool, by)
 	c.settle()
 	c.table.RemovePool(pool)
 	return deleted

@@ -73,7 +73,7 @@ func encodeEngines(engines []ledger.Engine) []*fsmpb.Engine {
 
 func updateOp(pool string, p ledger.Patch) *fsmpb.Op {
 	return &fsmpb.Op{Kind: &fsmpb.Op_UpdateSettings{UpdateSettings: &fsmpb.UpdateSettings{
-		Pool: pool, Patch: encodeSettings(&p.Set, p.Fields), Clear: p.Clear,
+		Pool: pool, Patch: encodeSettings(&p.Set, p.Fields), Clear: p.Clear, By: p.By,
 	}}}
 }
 
@@ -103,7 +103,7 @@ func encodeEvent(e *ledger.Event, wall int64, into *fsmpb.Event) {
 	into.Holder, into.Group, into.Tokens, into.Epoch = e.Holder, e.Group, int64(e.Tokens), e.Epoch
 	into.Grant, into.Reason, into.Wait = uint64(e.Grant), e.Reason, int64(e.Wait)
 	into.ReservedAfter, into.CeilingAfter, into.WaitingAfter = int64(e.ReservedAfter), int64(e.CeilingAfter), e.WaitingAfter
-	into.Priority, into.Deadline, into.Detail = e.Priority, int64(e.Deadline), e.Detail
+	into.Priority, into.Deadline, into.Detail, into.By = e.Priority, int64(e.Deadline), e.Detail, e.By
 	encodeExtras(e, into)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,19 @@ import (
 	"kvgate/ledger"
 	"kvgate/store"
 )
+
+// wantAskers: the journal says who asked for the changes of a pool.
+func wantAskers(t *testing.T, f *member, pool string, want ...string) {
+	t.Helper()
+	var got []string
+	kinds := []string{string(ledger.KindSettings), string(ledger.KindPoolDeleted)}
+	for _, e := range journal(t, f.Replica, store.JournalQuery{Pool: pool, Kinds: kinds}) {
+		got = append(got, e.By)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("changes of %s by %q, want %q", pool, got, want)
+	}
+}
 
 // TestEveryCallOnAFollower is answered as the leader would.
 func TestEveryCallOnAFollower(t *testing.T) {
@@ -40,12 +54,14 @@ func TestEveryCallOnAFollower(t *testing.T) {
 			t.Errorf("%s: cancel %v, %v", id, was, err)
 		}
 		release(t, f.Replica, id)
-		set, err := f.UpdateSettings(t.Context(), "pool-"+id, ledger.Patch{Set: ledger.Settings{ModelID: id}, Fields: []string{"modelId"}})
+		set, err := f.UpdateSettings(t.Context(), "pool-"+id, ledger.Patch{
+			Set: ledger.Settings{ModelID: id}, Fields: []string{"modelId"}, By: "one at " + id,
+		})
 		must(t, err)
 		if set.ModelID != id || set.MaxWait != ledger.DefaultSettings().MaxWait {
 			t.Errorf("%s: settings %+v", id, set)
 		}
-		if deleted, err := f.DeletePool(t.Context(), "pool-"+id); err != nil || !deleted {
+		if deleted, err := f.DeletePool(t.Context(), "pool-"+id, "another at "+id); err != nil || !deleted {
 			t.Errorf("%s: deleted %v, %v", id, deleted, err)
 		}
 		page, err := f.Journal(t.Context(), false, store.JournalQuery{Ticket: id, Limit: 10})
@@ -53,6 +69,7 @@ func TestEveryCallOnAFollower(t *testing.T) {
 		if len(page.Events) != 3 {
 			t.Errorf("%s: %d events of its ticket, want admitted, renewed, released", id, len(page.Events))
 		}
+		wantAskers(t, f, "pool-"+id, "one at "+id, "another at "+id)
 		wantRefusals(t, f)
 	}
 	f := c.followers()[0]

@@ -49,7 +49,7 @@ func (o *Offline) UpdateSettings(context.Context, string, ledger.Patch) (ledger.
 }
 
 // DeletePool fails.
-func (o *Offline) DeletePool(context.Context, string) (bool, error) { return false, o.refuse() }
+func (o *Offline) DeletePool(context.Context, string, string) (bool, error) { return false, o.refuse() }
 
 // Restore fails.
 func (o *Offline) Restore(context.Context, io.Reader, RestoreOptions) (Restored, error) {

@@ -100,8 +100,8 @@ func encodeSettings(s *ledger.Settings, names []string) *fsmpb.Settings {
 }
 
 // decodePatch reads the fields that are set.
-func decodePatch(m *fsmpb.Settings, clear []string) ledger.Patch {
-	p := ledger.Patch{Clear: clear}
+func decodePatch(u *fsmpb.UpdateSettings) ledger.Patch {
+	m, p := u.Patch, ledger.Patch{Clear: u.Clear, By: u.By}
 	if m == nil {
 		return p
 	}

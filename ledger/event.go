@@ -58,6 +58,8 @@ type Event struct {
 	Deadline Time
 	// Detail is text for what else belongs to the kind.
 	Detail string
+	// By is who asked for a change of a pool.
+	By string `json:",omitzero"`
 	// Arrival is set where a ticket that the ledger did not know was decided on: with the events of the
 	// pool it is all that a replay needs.
 	Arrival Arrival `json:",omitzero"`

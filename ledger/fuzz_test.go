@@ -159,7 +159,7 @@ func (in *tape) others(l *ledger.Ledger) {
 	case 0:
 		l.NewTerm(uint64(in.byte()), "n")
 	case 1:
-		l.DeletePool(in.pool())
+		l.DeletePool(in.pool(), "")
 	case 2:
 		_, _ = l.DrainStep(in.pool(), "r", in.signed())
 	case 3:

@@ -135,8 +135,8 @@ func (l *Ledger) TrimJournal(first uint64) {
 }
 
 // DeletePool drops a pool with its leases, queue and settings. Waiters are let go as degraded. The
-// default pool comes back empty.
-func (l *Ledger) DeletePool(name string) bool {
+// default pool comes back empty. by is who asks for it, for the journal.
+func (l *Ledger) DeletePool(name, by string) bool {
 	p, ok := l.pools[name]
 	if !ok {
 		return false
@@ -153,7 +153,7 @@ func (l *Ledger) DeletePool(name string) bool {
 	l.touchPool(p, dirtySettings|dirtyCapacity|dirtyCounters)
 	delete(l.pools, name)
 	l.names = slices.DeleteFunc(l.names, func(n string) bool { return n == name })
-	l.emit(Event{Kind: KindPoolDeleted, Pool: name})
+	l.emit(Event{Kind: KindPoolDeleted, Pool: name, By: by})
 	if name == DefaultPool {
 		l.addPool(DefaultPool, DefaultSettings())
 	}

@@ -142,7 +142,7 @@ func TestUnknownPool(t *testing.T) {
 	const p = "absent"
 	known := map[string]bool{
 		"release": l.Release(ledger.Release{Pool: p, Ticket: "t"}), "detach": l.Detach(p, "t", 1, 1),
-		"reconcile": l.Reconcile(p, ledger.Round{Fresh: true}), "delete": l.DeletePool(p),
+		"reconcile": l.Reconcile(p, ledger.Round{Fresh: true}), "delete": l.DeletePool(p, ""),
 		"renew": l.Renew(p, []ledger.LeaseRef{{Ticket: "t"}}, time.Second)[0].OK,
 	}
 	_, known["budget"] = l.Budget(p)

@@ -117,4 +117,6 @@ type Patch struct {
 	Set    Settings
 	Fields []string
 	Clear  []string
+	// By is who asks for it, for the journal.
+	By string
 }

@@ -335,7 +335,7 @@ func (r *run) settings(t *rapid.T, pool string, fields, clear []string, set ledg
 
 func (r *run) deletePool(t *rapid.T) {
 	pool := draw(t, "pool", "absent", "b", "b", "b", "b", "b", "b", ledger.DefaultPool)
-	got, _ := r.both(t, func(l *ledger.Ledger) (any, error) { return l.DeletePool(pool), nil })
+	got, _ := r.both(t, func(l *ledger.Ledger) (any, error) { return l.DeletePool(pool, ""), nil })
 	same(t, "deleted", got, r.model.DeletePool(pool))
 }
 

@@ -240,7 +240,7 @@ func (s *script) drain(a *args) string {
 	return strings.Join(lines, "\n")
 }
 
-func (s *script) delete(*args) string { return fmt.Sprintf("deleted=%v", s.led.DeletePool(s.pool)) }
+func (s *script) delete(*args) string { return fmt.Sprintf("deleted=%v", s.led.DeletePool(s.pool, "")) }
 
 func (s *script) budget(*args) string {
 	b, ok := s.led.Budget(s.pool)

@@ -32,7 +32,7 @@ func (l *Ledger) setSettings(p *pool, set Settings, patch Patch) {
 	before, after := p.set.clone(), set.clone()
 	p.set = set
 	l.touchPool(p, dirtySettings)
-	l.emitPool(p, Event{Kind: KindSettings, Detail: patch.describe(&before, &after), Before: &before, After: &after})
+	l.emitPool(p, Event{Kind: KindSettings, By: patch.By, Detail: patch.describe(&before, &after), Before: &before, After: &after})
 	if p.Snapshot && !p.Degraded {
 		l.arm(&p.stale, p.SnapshotAt.Add(set.Staleness))
 	}

@@ -120,6 +120,15 @@ func accessOf(ctx context.Context) (tokens.Grant, error) {
 	return tokens.Grant{Role: tokens.Admin}, nil
 }
 
+// roleOf returns the role of the caller's token, empty without tokens.
+func roleOf(ctx context.Context) tokens.Role {
+	if ctx.Value(accessKey{}) == nil {
+		return ""
+	}
+	grant, _ := accessOf(ctx)
+	return grant.Role
+}
+
 type guardedStream struct {
 	connect.StreamingHandlerConn
 	grant  tokens.Grant

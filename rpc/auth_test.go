@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -198,5 +199,26 @@ func TestThePageAsksForATokenAndSendsIt(t *testing.T) {
 		if !strings.Contains(page, part) {
 			t.Errorf("the page lacks %s", part)
 		}
+	}
+}
+
+// TestChangesNameWhoAskedForThem: the journal gets the role, where there are tokens, and never the token.
+func TestChangesNameWhoAskedForThem(t *testing.T) {
+	var by []string
+	b := &fakeBackend{
+		status:     fsm.Status{NodeID: "n1", LeaderID: "n1", Ready: true},
+		deletePool: func(_ context.Context, _, who string) (bool, error) { by = append(by, who); return true, nil },
+		updateSettings: func(_ context.Context, _ string, p ledger.Patch) (ledger.Settings, error) {
+			by = append(by, p.By)
+			return ledger.DefaultSettings(), nil
+		},
+	}
+	guarded := startWith(t, b, Options{Tokens: tokenList(t)})
+	guarded.as("Bearer t-admin", "ClusterService/UpdateSettings", `{"settings":{"headroom":0.5}}`).ok(t)
+	guarded.as("Bearer t-admin", "ClusterService/DeletePool", `{"pool":"p"}`).ok(t)
+	start(t, b).post("ClusterService/UpdateSettings", `{"settings":{"headroom":0.5}}`).ok(t)
+	want := []string{"admin from 127.0.0.1 through n1", "admin from 127.0.0.1 through n1", "from 127.0.0.1 through n1"}
+	if !slices.Equal(by, want) {
+		t.Errorf("got %q, want %q", by, want)
 	}
 }

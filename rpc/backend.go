@@ -48,7 +48,7 @@ type ObserveBackend interface {
 type ClusterBackend interface {
 	View(ctx context.Context, stale bool, fn func(*ledger.Ledger)) error
 	UpdateSettings(ctx context.Context, pool string, p ledger.Patch) (ledger.Settings, error)
-	DeletePool(ctx context.Context, pool string) (deleted bool, err error)
+	DeletePool(ctx context.Context, pool, by string) (deleted bool, err error)
 	// Status never blocks.
 	Status() fsm.Status
 }

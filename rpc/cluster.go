@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"context"
+	"net"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -68,6 +70,7 @@ func (s *clusterService) UpdateSettings(ctx context.Context, req *connect.Reques
 	if err != nil {
 		return nil, err
 	}
+	patch.By = s.asker(ctx, req.Peer())
 	pool := poolName(req.Msg.GetPool())
 	set, err := s.backend.UpdateSettings(ctx, pool, patch)
 	if err != nil {
@@ -76,12 +79,26 @@ func (s *clusterService) UpdateSettings(ctx context.Context, req *connect.Reques
 	return connect.NewResponse(&kvgatev1.UpdateSettingsResponse{Pool: pool, Settings: settingsMessage(set)}), nil
 }
 
+// asker says for the journal who asks for a change: the role of the token, where there are tokens, the address that
+// the call came from, and the node that took it.
+func (s *clusterService) asker(ctx context.Context, peer connect.Peer) string {
+	host, _, err := net.SplitHostPort(peer.Addr)
+	if err != nil {
+		host = peer.Addr
+	}
+	words := []string{"from", host, "through", s.backend.Status().NodeID}
+	if role := roleOf(ctx); role != "" {
+		words = append([]string{string(role)}, words...)
+	}
+	return strings.Join(words, " ")
+}
+
 // DeletePool implements the service.
 func (s *clusterService) DeletePool(ctx context.Context, req *connect.Request[kvgatev1.DeletePoolRequest]) (*connect.Response[kvgatev1.DeletePoolResponse], error) {
 	if req.Msg.GetPool() == ledger.DefaultPool {
 		return nil, ErrDefaultPool
 	}
-	deleted, err := s.backend.DeletePool(ctx, req.Msg.GetPool())
+	deleted, err := s.backend.DeletePool(ctx, req.Msg.GetPool(), s.asker(ctx, req.Peer()))
 	if err != nil {
 		return nil, err
 	}

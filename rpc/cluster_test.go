@@ -143,12 +143,15 @@ func distinctSettings() ledger.Settings {
 }
 
 func TestDeletePool(t *testing.T) {
-	b := &fakeBackend{deletePool: func(_ context.Context, pool string) (bool, error) {
+	b := &fakeBackend{deletePool: func(_ context.Context, pool, by string) (bool, error) {
+		if by != "from 127.0.0.1 through n1" {
+			t.Errorf("by is %q", by)
+		}
 		if pool == ledger.DefaultPool {
 			t.Error("the default pool reached the backend")
 		}
 		return pool == "p", nil
-	}}
+	}, status: fsm.Status{NodeID: "n1"}}
 	r := start(t, b)
 	for pool, want := range map[string]bool{"p": true, "q": false} {
 		if got := r.post("ClusterService/DeletePool", `{"pool":"`+pool+`"}`).ok(t); got["deleted"] != want {

@@ -33,7 +33,7 @@ type fakeBackend struct {
 	journal        func(context.Context, bool, store.JournalQuery) (store.JournalPage, error)
 	drainStep      func(context.Context, string, string, int64) (map[string]float64, error)
 	updateSettings func(context.Context, string, ledger.Patch) (ledger.Settings, error)
-	deletePool     func(context.Context, string) (bool, error)
+	deletePool     func(ctx context.Context, pool, by string) (bool, error)
 	addNode        func(ctx context.Context, id, address string) error
 	removeNode     func(ctx context.Context, id string) error
 	transfer       func(ctx context.Context, id string) error
@@ -97,8 +97,8 @@ func (f *fakeBackend) UpdateSettings(ctx context.Context, pool string, p ledger.
 	return f.updateSettings(ctx, pool, p)
 }
 
-func (f *fakeBackend) DeletePool(ctx context.Context, pool string) (bool, error) {
-	return f.deletePool(ctx, pool)
+func (f *fakeBackend) DeletePool(ctx context.Context, pool, by string) (bool, error) {
+	return f.deletePool(ctx, pool, by)
 }
 
 func (f *fakeBackend) AddNode(ctx context.Context, id, address string) error {

@@ -178,6 +178,7 @@ func JournalEvent(index uint64, n uint32, e *fsmpb.Event) *kvgatev1.JournalEvent
 		Engines:       e.GetEngines(),
 		PinId:         e.GetPin(),
 		InFlight:      e.GetInFlight(),
+		By:            e.GetBy(),
 	}
 	if e.GetWallTime() != 0 {
 		m.WallTime = timestamppb.New(time.Unix(0, e.GetWallTime()))

@@ -37,7 +37,7 @@ func TestReadJournal(t *testing.T) {
 			page.Events = append(page.Events, record(t, 5, 1, &fsmpb.Event{
 				LedgerTime: 12, WallTime: 1_000_000_000, Pool: "p", Kind: "admitted", Ticket: "t:0", Session: "s", Holder: "h", Group: "g", Tokens: 8,
 				Epoch: 4, Grant: 6, Reason: "capacity_available", Wait: int64(time.Second), ReservedAfter: 9, CeilingAfter: 10, Priority: -1,
-				Deadline: 11, Detail: "d", WaitingAfter: 13, Engines: []string{"http://e1"}, Pin: "pin", InFlight: 14,
+				Deadline: 11, Detail: "d", WaitingAfter: 13, Engines: []string{"http://e1"}, Pin: "pin", InFlight: 14, By: "admin",
 			}))
 		}
 		return page, nil
@@ -50,7 +50,7 @@ func TestReadJournal(t *testing.T) {
 		"index": "5", "n": 1.0, "ledgerTime": "12", "wallTime": "1970-01-01T00:00:01Z", "pool": "p", "kind": "admitted", "ticketId": "t:0",
 		"sessionId": "s", "holderId": "h", "groupId": "g", "tokens": "8", "leaseId": "4:t:0", "grant": "6", "epoch": "4", "reason": "capacity_available",
 		"wait": "1s", "reservedAfter": "9", "ceilingAfter": "10", "priority": -1.0, "deadline": "11", "detail": "d", "waitingAfter": "13",
-		"engines": []any{"http://e1"}, "pinId": "pin", "inFlight": "14",
+		"engines": []any{"http://e1"}, "pinId": "pin", "inFlight": "14", "by": "admin",
 	}
 	if events := first["events"].([]any); len(events) != 1 || !reflect.DeepEqual(events[0], want) {
 		t.Errorf("events %v", events)

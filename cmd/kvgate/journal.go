@@ -283,6 +283,9 @@ func journalReason(e *kvgatev1.JournalEvent) string {
 	if e.Reason != "" && e.Detail != "" {
 		out = e.Reason + ": " + e.Detail
 	}
+	if e.By != "" {
+		out = strings.TrimPrefix(out+" (by "+e.By+")", " ")
+	}
 	if len(e.Engines) == 0 {
 		return out
 	}
@@ -328,7 +331,7 @@ var journalColumns = []string{
 	"index", "n", "wall_time", "ledger_time", "pool", "kind", "ticket_id", "session_id", "holder_id", "group_id", "tokens",
 	"lease_id", "grant", "epoch", "reason", "wait_seconds", "reserved_after", "ceiling_after", "waiting_after", "priority", "detail",
 	"prompt_tokens", "max_new_tokens", "reservation_tokens", "capacity_tokens", "used_tokens", "evictable_tokens", "pressure", "eviction_rate",
-	"engines", "pin_id", "in_flight",
+	"engines", "pin_id", "in_flight", "by",
 }
 
 // eventTable writes CSV: a header and one row an event, durations in seconds and wall times in UTC.
@@ -371,6 +374,6 @@ func eventRow(e *kvgatev1.JournalEvent) []string {
 		whole(e.GetArrival().GetPromptTokens()), whole(e.GetArrival().GetMaxNewTokens()), whole(e.GetArrival().GetReservationTokens()),
 		whole(e.GetMeasured().GetCapacityTokens()), whole(e.GetMeasured().GetUsedTokens()), whole(e.GetMeasured().GetEvictableTokens()),
 		decimal(e.GetMeasured().GetPressure()), decimal(e.GetMeasured().GetEvictionRate()),
-		strings.Join(e.Engines, " "), inCell(e.PinId), whole(e.InFlight),
+		strings.Join(e.Engines, " "), inCell(e.PinId), whole(e.InFlight), inCell(e.By),
 	}
 }

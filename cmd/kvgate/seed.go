@@ -29,6 +29,7 @@ func (s *seeder) run(ctx context.Context) {
 	if len(patch.Fields) == 0 {
 		return
 	}
+	patch.By = "flags of " + s.replica.Status().NodeID
 	if _, err := s.replica.UpdateSettings(ctx, ledger.DefaultPool, patch); err != nil && ctx.Err() == nil {
 		s.log.Error("the default pool did not get its router and engines; set them with `kvgate settings set`", "error", err)
 	}

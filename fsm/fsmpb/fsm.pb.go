@@ -1434,8 +1434,10 @@ type UpdateSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Pool  string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Only the fields that are set change.
-	Patch         *Settings `protobuf:"bytes,2,opt,name=patch,proto3" json:"patch,omitempty"`
-	Clear         []string  `protobuf:"bytes,3,rep,name=clear,proto3" json:"clear,omitempty"`
+	Patch *Settings `protobuf:"bytes,2,opt,name=patch,proto3" json:"patch,omitempty"`
+	Clear []string  `protobuf:"bytes,3,rep,name=clear,proto3" json:"clear,omitempty"`
+	// Who asks for it, for the journal.
+	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1489,6 +1491,13 @@ func (x *UpdateSettings) GetClear() []string {
 		return x.Clear
 	}
 	return nil
+}
+
+func (x *UpdateSettings) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
 }
 
 type Settings struct {
@@ -1798,6 +1807,7 @@ func (x *StringList) GetValues() []string {
 type DeletePool struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1835,6 +1845,13 @@ func (*DeletePool) Descriptor() ([]byte, []int) {
 func (x *DeletePool) GetPool() string {
 	if x != nil {
 		return x.Pool
+	}
+	return ""
+}
+
+func (x *DeletePool) GetBy() string {
+	if x != nil {
+		return x.By
 	}
 	return ""
 }
@@ -4946,6 +4963,8 @@ type Event struct {
 	Engines  []string `protobuf:"bytes,20,rep,name=engines,proto3" json:"engines,omitempty"`
 	Pin      string   `protobuf:"bytes,21,opt,name=pin,proto3" json:"pin,omitempty"`
 	InFlight int64    `protobuf:"varint,22,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	// Who asked for a change of a pool.
+	By string `protobuf:"bytes,23,opt,name=by,proto3" json:"by,omitempty"`
 	// What the ticket asked for, where it arrived.
 	Arrival        *Arrival  `protobuf:"bytes,40,opt,name=arrival,proto3" json:"arrival,omitempty"`
 	Measured       *Measured `protobuf:"bytes,41,opt,name=measured,proto3" json:"measured,omitempty"`
@@ -5137,6 +5156,13 @@ func (x *Event) GetInFlight() int64 {
 		return x.InFlight
 	}
 	return 0
+}
+
+func (x *Event) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
 }
 
 func (x *Event) GetArrival() *Arrival {
@@ -5505,11 +5531,12 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\vincarnation\x18\v \x01(\tR\vincarnation\x12#\n" +
 	"\reviction_rate\x18\f \x01(\x01R\fevictionRate\x12\x18\n" +
 	"\arunning\x18\r \x01(\x03R\arunning\x12\x16\n" +
-	"\x06queued\x18\x0e \x01(\x03R\x06queued\"a\n" +
+	"\x06queued\x18\x0e \x01(\x03R\x06queued\"q\n" +
 	"\x0eUpdateSettings\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12%\n" +
 	"\x05patch\x18\x02 \x01(\v2\x0f.fsmpb.SettingsR\x05patch\x12\x14\n" +
-	"\x05clear\x18\x03 \x03(\tR\x05clear\"\x80\f\n" +
+	"\x05clear\x18\x03 \x03(\tR\x05clear\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"\x80\f\n" +
 	"\bSettings\x12!\n" +
 	"\tadmission\x18\x01 \x01(\bH\x00R\tadmission\x88\x01\x01\x12!\n" +
 	"\tlifecycle\x18\x02 \x01(\bH\x01R\tlifecycle\x88\x01\x01\x12\x1f\n" +
@@ -5583,10 +5610,11 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\v_quarantine\"$\n" +
 	"\n" +
 	"StringList\x12\x16\n" +
-	"\x06values\x18\x01 \x03(\tR\x06values\" \n" +
+	"\x06values\x18\x01 \x03(\tR\x06values\"0\n" +
 	"\n" +
 	"DeletePool\x12\x12\n" +
-	"\x04pool\x18\x01 \x01(\tR\x04pool\"E\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\"E\n" +
 	"\tDrainStep\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\tR\x03run\x12\x12\n" +
@@ -5866,7 +5894,7 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\x04held\x18\t \x03(\tR\x04held\x12\x1f\n" +
 	"\vledger_only\x18\n" +
 	" \x03(\tR\n" +
-	"ledgerOnly\"\x90\x06\n" +
+	"ledgerOnly\"\xa0\x06\n" +
 	"\x05Event\x12\x1f\n" +
 	"\vledger_time\x18\x01 \x01(\x03R\n" +
 	"ledgerTime\x12\x1b\n" +
@@ -5891,7 +5919,8 @@ const file_fsmpb_fsm_proto_rawDesc = "" +
 	"\rwaiting_after\x18\x13 \x01(\x03R\fwaitingAfter\x12\x18\n" +
 	"\aengines\x18\x14 \x03(\tR\aengines\x12\x10\n" +
 	"\x03pin\x18\x15 \x01(\tR\x03pin\x12\x1b\n" +
-	"\tin_flight\x18\x16 \x01(\x03R\binFlight\x12(\n" +
+	"\tin_flight\x18\x16 \x01(\x03R\binFlight\x12\x0e\n" +
+	"\x02by\x18\x17 \x01(\tR\x02by\x12(\n" +
 	"\aarrival\x18( \x01(\v2\x0e.fsmpb.ArrivalR\aarrival\x12+\n" +
 	"\bmeasured\x18) \x01(\v2\x0f.fsmpb.MeasuredR\bmeasured\x128\n" +
 	"\x0fsettings_before\x18* \x01(\v2\x0f.fsmpb.SettingsR\x0esettingsBefore\x126\n" +

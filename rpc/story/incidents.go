@@ -114,7 +114,7 @@ func (f *finder) read(e *Event) {
 	case "restored":
 		f.add(e, Incident{Kind: Restored, Title: "An operator replaced the state by a snapshot", Detail: sentence(capital(e.Detail))})
 	case "pool_deleted":
-		f.add(e, Incident{Kind: PoolDeleted, Title: "Pool " + quote(e.Pool) + " was deleted"})
+		f.add(e, Incident{Kind: PoolDeleted, Title: "Pool " + quote(e.Pool) + " was deleted", Detail: asked(e)})
 	}
 	if tellsBudget(e.Kind) {
 		f.ceiling[e.Pool] = e.CeilingAfter
@@ -232,9 +232,17 @@ func (f *finder) expired(e *Event) {
 }
 
 func (f *finder) settings(e *Event) {
-	i := f.add(e, Incident{Kind: Settings, Title: "Settings changed: " + changes(e)})
+	i := f.add(e, Incident{Kind: Settings, Title: "Settings changed: " + changes(e), Detail: asked(e)})
 	f.last[e.Pool] = i
 	f.effect(i).off = e.SettingsBefore.GetAdmission() && e.SettingsAfter != nil && !e.SettingsAfter.GetAdmission()
+}
+
+// asked says who asked for a change, where that is known.
+func asked(e *Event) string {
+	if e.By == "" {
+		return ""
+	}
+	return "Asked for by " + e.By + "."
 }
 
 func (f *finder) effect(i *Incident) *effect {

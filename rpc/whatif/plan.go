@@ -202,7 +202,7 @@ func (r *replay) planPool(i int, e *kvgatev1.JournalEvent) {
 	case "pinned", "unpinned":
 		r.planPin(e)
 	case "pool_deleted":
-		r.at(e, func() { r.l.DeletePool(r.pool) })
+		r.at(e, func() { r.l.DeletePool(r.pool, "") })
 	}
 }
 

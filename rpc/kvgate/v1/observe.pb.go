@@ -1705,9 +1705,12 @@ type JournalEvent struct {
 	SettingsBefore *Settings `protobuf:"bytes,42,opt,name=settings_before,json=settingsBefore,proto3" json:"settings_before,omitempty"`
 	SettingsAfter  *Settings `protobuf:"bytes,43,opt,name=settings_after,json=settingsAfter,proto3" json:"settings_after,omitempty"`
 	// Of events of sessions and pins: the engines concerned, the pin, and the session's tickets in flight.
-	Engines       []string `protobuf:"bytes,23,rep,name=engines,proto3" json:"engines,omitempty"`
-	PinId         string   `protobuf:"bytes,24,opt,name=pin_id,json=pinId,proto3" json:"pin_id,omitempty"`
-	InFlight      int64    `protobuf:"varint,25,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	Engines  []string `protobuf:"bytes,23,rep,name=engines,proto3" json:"engines,omitempty"`
+	PinId    string   `protobuf:"bytes,24,opt,name=pin_id,json=pinId,proto3" json:"pin_id,omitempty"`
+	InFlight int64    `protobuf:"varint,25,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	// Who changed or deleted the pool: the role of the token, if tokens are used, the address the call came from, and the
+	// node that took it, e.g. "admin from 10.0.0.5 through n2".
+	By            string `protobuf:"bytes,26,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1943,6 +1946,13 @@ func (x *JournalEvent) GetInFlight() int64 {
 		return x.InFlight
 	}
 	return 0
+}
+
+func (x *JournalEvent) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
 }
 
 // Arrival is what a ticket asked for.
@@ -2444,7 +2454,7 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\n" +
 	"next_index\x18\x02 \x01(\x04R\tnextIndex\x12\x15\n" +
 	"\x06next_n\x18\x03 \x01(\rR\x05nextN\x12%\n" +
-	"\x0etrimmed_before\x18\x04 \x01(\x04R\rtrimmedBefore\"\xb6\a\n" +
+	"\x0etrimmed_before\x18\x04 \x01(\x04R\rtrimmedBefore\"\xc6\a\n" +
 	"\fJournalEvent\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\f\n" +
 	"\x01n\x18\x02 \x01(\rR\x01n\x12\x1f\n" +
@@ -2477,7 +2487,8 @@ const file_kvgate_v1_observe_proto_rawDesc = "" +
 	"\x0esettings_after\x18+ \x01(\v2\x13.kvgate.v1.SettingsR\rsettingsAfter\x12\x18\n" +
 	"\aengines\x18\x17 \x03(\tR\aengines\x12\x15\n" +
 	"\x06pin_id\x18\x18 \x01(\tR\x05pinId\x12\x1b\n" +
-	"\tin_flight\x18\x19 \x01(\x03R\binFlight\"\xc6\x02\n" +
+	"\tin_flight\x18\x19 \x01(\x03R\binFlight\x12\x0e\n" +
+	"\x02by\x18\x1a \x01(\tR\x02by\"\xc6\x02\n" +
 	"\aArrival\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\x03R\fpromptTokens\x12$\n" +
 	"\x0emax_new_tokens\x18\x02 \x01(\x03R\fmaxNewTokens\x12-\n" +

@@ -318,7 +318,7 @@ class WatchEventsResponse(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[JournalEvent, _Mapping]]] = ..., next_index: _Optional[int] = ..., next_n: _Optional[int] = ..., trimmed_before: _Optional[int] = ...) -> None: ...
 
 class JournalEvent(_message.Message):
-    __slots__ = ("index", "n", "ledger_time", "wall_time", "pool", "kind", "ticket_id", "session_id", "holder_id", "group_id", "tokens", "lease_id", "grant", "epoch", "reason", "wait", "reserved_after", "ceiling_after", "priority", "deadline", "detail", "waiting_after", "arrival", "measured", "settings_before", "settings_after", "engines", "pin_id", "in_flight")
+    __slots__ = ("index", "n", "ledger_time", "wall_time", "pool", "kind", "ticket_id", "session_id", "holder_id", "group_id", "tokens", "lease_id", "grant", "epoch", "reason", "wait", "reserved_after", "ceiling_after", "priority", "deadline", "detail", "waiting_after", "arrival", "measured", "settings_before", "settings_after", "engines", "pin_id", "in_flight", "by")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
     LEDGER_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -348,6 +348,7 @@ class JournalEvent(_message.Message):
     ENGINES_FIELD_NUMBER: _ClassVar[int]
     PIN_ID_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
     index: int
     n: int
     ledger_time: int
@@ -377,7 +378,8 @@ class JournalEvent(_message.Message):
     engines: _containers.RepeatedScalarFieldContainer[str]
     pin_id: str
     in_flight: int
-    def __init__(self, index: _Optional[int] = ..., n: _Optional[int] = ..., ledger_time: _Optional[int] = ..., wall_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., pool: _Optional[str] = ..., kind: _Optional[str] = ..., ticket_id: _Optional[str] = ..., session_id: _Optional[str] = ..., holder_id: _Optional[str] = ..., group_id: _Optional[str] = ..., tokens: _Optional[int] = ..., lease_id: _Optional[str] = ..., grant: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., wait: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reserved_after: _Optional[int] = ..., ceiling_after: _Optional[int] = ..., priority: _Optional[int] = ..., deadline: _Optional[int] = ..., detail: _Optional[str] = ..., waiting_after: _Optional[int] = ..., arrival: _Optional[_Union[Arrival, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., settings_before: _Optional[_Union[_cluster_pb2.Settings, _Mapping]] = ..., settings_after: _Optional[_Union[_cluster_pb2.Settings, _Mapping]] = ..., engines: _Optional[_Iterable[str]] = ..., pin_id: _Optional[str] = ..., in_flight: _Optional[int] = ...) -> None: ...
+    by: str
+    def __init__(self, index: _Optional[int] = ..., n: _Optional[int] = ..., ledger_time: _Optional[int] = ..., wall_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., pool: _Optional[str] = ..., kind: _Optional[str] = ..., ticket_id: _Optional[str] = ..., session_id: _Optional[str] = ..., holder_id: _Optional[str] = ..., group_id: _Optional[str] = ..., tokens: _Optional[int] = ..., lease_id: _Optional[str] = ..., grant: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., wait: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., reserved_after: _Optional[int] = ..., ceiling_after: _Optional[int] = ..., priority: _Optional[int] = ..., deadline: _Optional[int] = ..., detail: _Optional[str] = ..., waiting_after: _Optional[int] = ..., arrival: _Optional[_Union[Arrival, _Mapping]] = ..., measured: _Optional[_Union[Measured, _Mapping]] = ..., settings_before: _Optional[_Union[_cluster_pb2.Settings, _Mapping]] = ..., settings_after: _Optional[_Union[_cluster_pb2.Settings, _Mapping]] = ..., engines: _Optional[_Iterable[str]] = ..., pin_id: _Optional[str] = ..., in_flight: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
 
 class Arrival(_message.Message):
     __slots__ = ("prompt_tokens", "max_new_tokens", "reservation_tokens", "mode", "protected", "max_wait", "ttl", "pool_wait")
