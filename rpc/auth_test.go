@@ -217,7 +217,7 @@ func TestChangesNameWhoAskedForThem(t *testing.T) {
 	guarded.as("Bearer t-admin", "ClusterService/UpdateSettings", `{"settings":{"headroom":0.5}}`).ok(t)
 	guarded.as("Bearer t-admin", "ClusterService/DeletePool", `{"pool":"p"}`).ok(t)
 	start(t, b).post("ClusterService/UpdateSettings", `{"settings":{"headroom":0.5}}`).ok(t)
-	want := []string{"admin from 127.0.0.1 through n1", "admin from 127.0.0.1 through n1", "from 127.0.0.1 through n1"}
+	want := []string{"admin at 127.0.0.1 through n1", "admin at 127.0.0.1 through n1", "a caller at 127.0.0.1 through n1"}
 	if !slices.Equal(by, want) {
 		t.Errorf("got %q, want %q", by, want)
 	}

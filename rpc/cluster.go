@@ -1,9 +1,10 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net"
-	"strings"
 
 	"connectrpc.com/connect"
 
@@ -86,11 +87,8 @@ func (s *clusterService) asker(ctx context.Context, peer connect.Peer) string {
 	if err != nil {
 		host = peer.Addr
 	}
-	words := []string{"from", host, "through", s.backend.Status().NodeID}
-	if role := roleOf(ctx); role != "" {
-		words = append([]string{string(role)}, words...)
-	}
-	return strings.Join(words, " ")
+	who := cmp.Or(string(roleOf(ctx)), "a caller")
+	return fmt.Sprintf("%s at %s through %s", who, host, s.backend.Status().NodeID)
 }
 
 // DeletePool implements the service.

@@ -144,7 +144,7 @@ func distinctSettings() ledger.Settings {
 
 func TestDeletePool(t *testing.T) {
 	b := &fakeBackend{deletePool: func(_ context.Context, pool, by string) (bool, error) {
-		if by != "from 127.0.0.1 through n1" {
+		if by != "a caller at 127.0.0.1 through n1" {
 			t.Errorf("by is %q", by)
 		}
 		if pool == ledger.DefaultPool {

@@ -1709,7 +1709,7 @@ type JournalEvent struct {
 	PinId    string   `protobuf:"bytes,24,opt,name=pin_id,json=pinId,proto3" json:"pin_id,omitempty"`
 	InFlight int64    `protobuf:"varint,25,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	// Who changed or deleted the pool: the role of the token, if tokens are used, the address the call came from, and the
-	// node that took it, e.g. "admin from 10.0.0.5 through n2".
+	// node that took it, e.g. "admin at 10.0.0.5 through n2".
 	By            string `protobuf:"bytes,26,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
