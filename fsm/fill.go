@@ -88,7 +88,7 @@ func (r *Replica) copyFrom(addr string, from, to uint64, put func(store.JournalE
 
 // Events implements the peer service.
 func (p *peers) Events(ctx context.Context, req *connect.Request[fsmpb.EventsRequest]) (*connect.Response[fsmpb.EventsResponse], error) {
-	if err := p.replica.machine.flush(ctx); err != nil {
+	if err := p.replica.machine.catchUp(ctx); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	trail := p.replica.machine.trail

@@ -74,6 +74,7 @@ func (m *Machine) persistOrWait(p *page) error {
 		if err == nil || !diskRefuses(err) {
 			return err
 		}
+		m.refusal()
 		if !said {
 			m.log.Error("state cannot be written; trying again until the disk takes it", "error", err)
 		}

@@ -34,7 +34,7 @@ func (r *Replica) Journal(ctx context.Context, stale bool, q store.JournalQuery)
 	if err := r.readable(ctx, stale); err != nil {
 		return store.JournalPage{}, err
 	}
-	if err := r.machine.flush(ctx); err != nil {
+	if err := r.machine.catchUp(ctx); err != nil {
 		return store.JournalPage{}, err
 	}
 	return readJournal(r.machine.trail, q)

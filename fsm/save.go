@@ -29,7 +29,7 @@ func (o *Offline) Save(ctx context.Context, w io.Writer) (store.Header, error) {
 
 // save takes the members, their versions and the wall time from about; the rest is what the image says.
 func (m *Machine) save(ctx context.Context, w io.Writer, about store.Header) (store.Header, error) {
-	if err := m.flush(ctx); err != nil {
+	if err := m.catchUp(ctx); err != nil {
 		return store.Header{}, err
 	}
 	w = &interruptible{ctx, w}

@@ -17,6 +17,8 @@ import (
 const (
 	// lingerFor is how long changes are collected before they are written.
 	lingerFor = 10 * time.Millisecond
+	// maxCatchUp bounds how long a reader waits for the disk.
+	maxCatchUp = time.Second
 	// maxUnwritten bounds how many entries the disk may be behind; Apply waits for it then.
 	maxUnwritten = 64
 )
@@ -36,6 +38,8 @@ type scribe struct {
 	hurry chan struct{}
 	// failed is why nothing is applied or written any more.
 	failed error
+	// refused: the disk is full or read-only, and the page under way is tried again.
+	refused bool
 	// put writes a page; a field for tests.
 	put func(*page) error
 
@@ -108,8 +112,17 @@ func (m *Machine) writePage() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.scribe.written.Store(p.at)
+	m.scribe.refused = false
 	m.scribe.wake()
 	return nil
+}
+
+// refusal notes that the disk refused a page.
+func (m *Machine) refusal() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.scribe.refused = true
+	m.scribe.wake()
 }
 
 // turnPage takes what is to be written.
@@ -141,6 +154,16 @@ func (m *Machine) flush(ctx context.Context) error {
 		return failed != nil || s.written.Load() >= target
 	})
 	return cmp.Or(err, failed)
+}
+
+// catchUp is flush for those who read what is on disk: while the disk refuses to be written, or hangs, they get
+// what is there.
+func (m *Machine) catchUp(ctx context.Context) error {
+	s, target := &m.scribe, m.applied.Load()
+	bounded, cancel := context.WithTimeout(ctx, maxCatchUp)
+	defer cancel()
+	_ = m.awaitDisk(bounded, func() bool { return s.failed != nil || s.refused || s.written.Load() >= target })
+	return context.Cause(ctx)
 }
 
 // rest returns when nothing is being written any more. Nothing may be applied meanwhile.

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -123,6 +124,53 @@ func TestScribeTriesAgain(t *testing.T) {
 	r.checkImage()
 	if !refused || len(r.halts) > 0 {
 		t.Errorf("refused %v, halted %v", refused, r.halts)
+	}
+}
+
+// TestReadersOfADiskThatRefuses get what is on it, and do not wait for it to take more.
+func TestReadersOfADiskThatRefuses(t *testing.T) {
+	for name, stuck := range map[string]func(free <-chan struct{}) error{
+		"full":  func(<-chan struct{}) error { return store.ErrNoSpace },
+		"hangs": func(free <-chan struct{}) error { <-free; return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, t.TempDir())
+			defer r.close()
+			free := make(chan struct{})
+			release := sync.OnceFunc(func() { close(free) })
+			defer release()
+			log := turns(t, 3)
+			r.Apply(log[0])
+			r.rest()
+			r.scribe.put = func(p *page) error {
+				select {
+				case <-free:
+				default:
+					if err := stuck(free); err != nil {
+						return err
+					}
+				}
+				return r.persist(p)
+			}
+			for _, e := range log[1:] {
+				r.Apply(e)
+			}
+			must(t, r.catchUp(t.Context()))
+			if page, err := readJournal(r.trail, store.JournalQuery{Limit: 100}); err != nil || page.Last != 1 {
+				t.Errorf("the journal ends at %d (%v), want what was written before", page.Last, err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := r.flush(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("who must have all of it got %v", err)
+			}
+			release()
+			must(t, r.flush(t.Context()))
+			must(t, r.catchUp(t.Context()))
+			if page, err := readJournal(r.trail, store.JournalQuery{Limit: 100}); err != nil || page.Last != uint64(len(log)) {
+				t.Errorf("then it ends at %d (%v), want %d", page.Last, err, len(log))
+			}
+		})
 	}
 }
 
