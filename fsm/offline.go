@@ -23,14 +23,15 @@ const StateOffline = "offline"
 const offlineNode = "snapshot"
 
 // Offline answers reads from an archive, or from the data directory of a stopped node. It works on a copy of
-// its own below the temporary directory, so that what it was given stays as it is. Writes fail with
+// its own below the temporary directory, so that what it was given stays as it is. A copy of a process that was
+// killed is removed by the next one that opens something. Writes fail with
 // ErrReadOnlySnapshot. Safe for concurrent use.
 type Offline struct {
 	// Header says where the state comes from. For a data directory it is made up from what is found.
 	Header store.Header
 
 	path     string
-	scratch  string
+	scratch  *store.Scratch
 	disk     *disk
 	machine  *Machine
 	recovery *Recovery
@@ -47,8 +48,8 @@ func OpenOffline(path string, log *slog.Logger) (*Offline, error) {
 		return nil, err
 	}
 	o := &Offline{path: path}
-	if o.scratch, err = os.MkdirTemp("", "kvgate-offline-"); err != nil {
-		return nil, fmt.Errorf("make room for a copy: %w", err)
+	if o.scratch, err = newScratch("kvgate-offline-", log); err != nil {
+		return nil, err
 	}
 	if found.IsDir() {
 		err = o.openDirectory(log)
@@ -62,14 +63,26 @@ func OpenOffline(path string, log *slog.Logger) (*Offline, error) {
 	return o, nil
 }
 
+// newScratch makes a directory for a copy, and removes those that processes which were killed left behind.
+func newScratch(prefix string, log *slog.Logger) (*store.Scratch, error) {
+	removed, err := store.SweepScratch(prefix)
+	for _, path := range removed {
+		log.Info("removed a copy that a killed process left behind", slog.String("path", path))
+	}
+	if err != nil {
+		log.Warn("copies that killed processes left behind are still there", slog.Any("error", err))
+	}
+	return store.NewScratch(prefix)
+}
+
 func (o *Offline) openDirectory(log *slog.Logger) (err error) {
 	if _, err := store.ReadNodeInfo(o.path); err != nil {
 		return fmt.Errorf("%w: give the data directory of a node, or an archive", err)
 	}
-	if err := store.Mirror(o.path, o.scratch); err != nil {
+	if err := store.Mirror(o.path, o.scratch.Path()); err != nil {
 		return err
 	}
-	if o.recovery, err = OpenRecovery(o.scratch, log); err != nil {
+	if o.recovery, err = OpenRecovery(o.scratch.Path(), log); err != nil {
 		return err
 	}
 	o.disk, o.machine = o.recovery.disk, o.recovery.machine
@@ -85,7 +98,7 @@ func (o *Offline) openDirectory(log *slog.Logger) (err error) {
 }
 
 func (o *Offline) openArchive(log *slog.Logger) (err error) {
-	if o.disk, err = loadArchive(o.path, o.scratch, offlineNode, log); err != nil {
+	if o.disk, err = loadArchive(o.path, o.scratch.Path(), offlineNode, log); err != nil {
 		return err
 	}
 	if o.machine, err = newMachine(o.disk, Version, log, func(error) {}); err != nil {
@@ -149,7 +162,7 @@ func (o *Offline) describe() {
 	})
 	o.Header.ClusterID, o.Header.LedgerTime = o.status.ClusterID, int64(o.status.LedgerTime)
 	s := &o.status
-	s.State, s.Ready = StateOffline, true
+	s.State, s.Ready, s.RecordedUntil = StateOffline, true, o.Header.WallTime
 	s.Term, s.AppliedIndex, s.CommitIndex = o.Header.Term, o.Header.Index, o.Header.Index
 	if s.LeaderID = leader; leader == "" {
 		s.LeaderID = s.NodeID
@@ -200,7 +213,7 @@ func (o *Offline) Close() error {
 		err = o.disk.close()
 	}
 	o.recovery, o.disk = nil, nil
-	return errors.Join(err, os.RemoveAll(o.scratch))
+	return errors.Join(err, o.scratch.Close())
 }
 
 // JournalEvents returns how many events the file holds, those before the first kept one of its oldest part

@@ -147,7 +147,7 @@ func TestOfflineDirectory(t *testing.T) {
 			if after := fingerprint(t, dir); !maps.Equal(before, after) {
 				t.Errorf("the directory was changed:\n%v\n%v", before, after)
 			}
-			if _, err := os.Stat(o.scratch); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(o.scratch.Path()); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the copy is still there: %v", err)
 			}
 		})

@@ -71,11 +71,12 @@ func (r *Replica) Restore(ctx context.Context, archive io.Reader, o RestoreOptio
 	if err := r.guard.refuses(); err != nil {
 		return done, err
 	}
-	dir, err := os.MkdirTemp("", "kvgate-restore-")
+	scratch, err := newScratch("kvgate-restore-", r.log)
 	if err != nil {
-		return done, fmt.Errorf("make room for the archive: %w", err)
+		return done, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, scratch.Close()) }()
+	dir := scratch.Path()
 	source, err := r.receive(filepath.Join(dir, "archive"), archive)
 	if err != nil {
 		return done, err

@@ -24,8 +24,10 @@ type Status struct {
 	Nodes        []NodeStatus
 	// FailureTolerance is how many more voters may fail before the cluster stops deciding.
 	FailureTolerance int
-	ClusterID        string
-	Version          string
+	// RecordedUntil is when the state was the present, for what is served from a file; zero for a node that lives.
+	RecordedUntil time.Time
+	ClusterID     string
+	Version       string
 	// Writable is false while writes are refused; Health says why, or "ok".
 	Writable bool
 	Health   string

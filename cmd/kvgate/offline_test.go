@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,4 +57,66 @@ func TestReadFromADirectory(t *testing.T) {
 	if r := kvgate(t, "status", "--from", filepath.Join(dir, "nothing")); r.code != exitUsage {
 		t.Errorf("a missing file: exit %d %s", r.code, r.stderr)
 	}
+}
+
+// TestCopiesOfKilledReadersAreRemoved by the next one, which says so; the copy of one that lives is left alone.
+func TestCopiesOfKilledReadersAreRemoved(t *testing.T) {
+	path, temp := filepath.Join("..", "..", "fsm", "testdata", "snapshot_v1.kvgate"), t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	copies := func() (paths []string) {
+		paths, err := filepath.Glob(filepath.Join(temp, "kvgate-offline-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return paths
+	}
+	killed, _ := serveInProcess(t, path)
+	left := copies()
+	if err := killed.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = killed.Wait() // it was killed
+	if len(left) != 2 || len(copies()) != 2 {
+		t.Fatalf("a reader and its lock leave %v", left)
+	}
+	living, said := serveInProcess(t, path)
+	if !strings.Contains(said.String(), "removed a copy that a killed process left behind") || !strings.Contains(said.String(), "path="+left[0]) {
+		t.Errorf("the next one says nothing of %s:\n%s", left[0], said.String())
+	}
+	used := copies()
+	if len(used) != 2 || used[0] == left[0] {
+		t.Fatalf("after %v there are %v", left, used)
+	}
+	succeed(t, "status", "--from", path)
+	if got := copies(); len(got) != 2 || got[0] != used[0] {
+		t.Errorf("beside a reader that lives there are %v, want its %v", got, used)
+	}
+	if err := living.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := living.Wait(); err != nil || len(copies()) > 0 {
+		t.Errorf("ended with %v, left are %v", err, copies())
+	}
+}
+
+// serveInProcess serves a file in a process of its own, and returns once it does.
+func serveInProcess(t *testing.T, path string) (*exec.Cmd, *lockedBuffer) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving := make(chan struct{}, 100)
+	stderr := &lockedBuffer{watch: func(text string) {
+		if strings.Contains(text, "serving a snapshot") {
+			serving <- struct{}{}
+		}
+	}}
+	cmd := exec.CommandContext(t.Context(), self, "snapshot", "serve", path, "--listen", "127.0.0.1:0")
+	cmd.Env, cmd.Stderr = append(os.Environ(), roleVariable+"=kvgate"), stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-serving
+	return cmd, stderr
 }
