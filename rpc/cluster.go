@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"kvgate/fsm"
 	"kvgate/ledger"
@@ -40,6 +41,9 @@ func statusMessage(st fsm.Status) *kvgatev1.GetStatusResponse {
 		Writable:         st.Writable,
 		Health:           st.Health,
 		LedgerTime:       int64(st.LedgerTime),
+	}
+	if !st.RecordedUntil.IsZero() {
+		m.RecordedUntil = timestamppb.New(st.RecordedUntil)
 	}
 	for _, n := range st.Nodes {
 		node := &kvgatev1.Node{

@@ -175,7 +175,9 @@ func TestAbortsUnderWayAreShown(t *testing.T) {
 
 func TestAbortsAreAnsweredWithoutALeader(t *testing.T) {
 	b := tabled()
-	b.owedStatus = func(context.Context, string, []string) (map[string][]sessions.OwedStatus, error) { return nil, fsm.ErrNoLeader }
+	b.owedStatus = func(context.Context, string, []string) (map[string][]sessions.OwedStatus, error) {
+		return nil, fsm.ErrNoLeader
+	}
 	r := start(t, b)
 	abortingSession(t, b, r)
 	aborts := session(t, r.post("SessionService/GetSession", `{"sessionId":"s","stale":true}`))["aborts"].([]any)

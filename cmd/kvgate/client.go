@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	rpcclient "kvgate/rpc/client"
+	kvgatev1 "kvgate/rpc/kvgate/v1"
 	"kvgate/rpc/kvgate/v1/kvgatev1connect"
 	"kvgate/rpc/tlsfiles"
 )
@@ -68,6 +69,8 @@ type client struct {
 	current   int
 	// offline answers instead of servers; nil unless --from is given.
 	offline *offlineServer
+	// recorded is when the recording ends that servers answer from; nil while that is not known.
+	recorded *time.Time
 }
 
 // endpoint is one server with all of its services.
@@ -153,12 +156,41 @@ func (c *client) close() error {
 	return c.offline.Close()
 }
 
-// now is the time that ages count back from: that of the snapshot with --from.
-func (c *client) now() time.Time {
-	if c.offline != nil {
-		return c.offline.Header.WallTime
+// now is the time that ages count back from: the end of the recording with --from and for a server that serves one.
+// When no server says, it is that of the clock.
+func (c *client) now(ctx context.Context) time.Time {
+	if end, err := c.recordedUntil(ctx); err == nil && !end.IsZero() {
+		return end
 	}
 	return c.m.Now()
+}
+
+// recordedUntil returns when the recording ends that is being read; the zero time for a living cluster. It asks the
+// servers once.
+func (c *client) recordedUntil(ctx context.Context) (time.Time, error) {
+	switch {
+	case c.offline != nil:
+		return c.offline.Header.WallTime, nil
+	case c.recorded != nil:
+		return *c.recorded, nil
+	}
+	status, err := call(ctx, c, (*endpoint).GetStatus, &kvgatev1.GetStatusRequest{})
+	if connect.CodeOf(err) == connect.CodeUnimplemented {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	c.recorded = new(recordingEnd(status))
+	return *c.recorded, nil
+}
+
+// recordingEnd returns when the recording ends that a server answers from; the zero time for a living one.
+func recordingEnd(status *kvgatev1.GetStatusResponse) time.Time {
+	if end := status.GetRecordedUntil(); end != nil {
+		return end.AsTime()
+	}
+	return time.Time{}
 }
 
 // clone returns a client for use by another goroutine.

@@ -48,7 +48,7 @@ func newExplainCommand(m *Main) *cobra.Command {
 		if f.ticket, err = idArgument(args, "ticket", f.ticket); err != nil {
 			return err
 		}
-		w, err := c.window(f.since, f.until)
+		w, err := c.window(ctx, f.since, f.until)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -24,8 +25,8 @@ const journalLimit = 1000
 const journalHelp = `Shows what happened, in order, from the journal of a running cluster, or of a snapshot file or a stopped node's
 directory with --from. --since and --until take times such as 2006-01-02T15:04:05Z, "2006-01-02 15:04", 03:12, "yesterday 03:12",
 -10m, "10m ago", a Unix time, or ledger:1h30m for ledger time. Without --pool it shows all pools. The table leaves out samples of
-the engines' usage unless --kind asks for them. Wall times are for people; the order is that of the log. With --from, times without
-a date count back from when the file was saved. In CSV a text that begins with =, +, - or @ has a ' before it, so that no
+the engines' usage unless --kind asks for them. Wall times are for people; the order is that of the log. With --from, and
+from a server of ` + "`snapshot serve`" + `, times without a date count back from the end of what was saved. In CSV a text that begins with =, +, - or @ has a ' before it, so that no
 spreadsheet takes it for a formula; JSONL has it as it is.`
 
 const journalExample = `  kvgate journal --since -10m
@@ -66,7 +67,7 @@ func newJournalCommand(m *Main) *cobra.Command {
 	cmd.AddCommand(newExplainCommand(m))
 	return clientCommandWith(m, cmd, outputs, func(ctx context.Context, c *client, _ []string) error {
 		f.limited = cmd.Flags().Changed("limit")
-		window, err := f.resolve(c)
+		window, err := f.resolve(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -86,20 +87,45 @@ func windowFlags(fs *pflag.FlagSet, since, until *string) {
 // timeWindow is from since until before until; a zero end is open.
 type timeWindow struct{ since, until moment }
 
-// window reads --since and --until. With --from, "03:12" and "-15m" count back from when the file was saved, not from
-// today: that is where its events are.
-func (c *client) window(since, until string) (timeWindow, error) {
+// window reads --since and --until. For a recording, of --from or served by a server, "03:12" and "-15m" count back
+// from its end, not from today: that is where its events are. Servers are asked only when that matters.
+func (c *client) window(ctx context.Context, since, until string) (timeWindow, error) {
 	now := c.m.Now().In(c.m.Location)
 	w, err := parseWindow(now, since, until)
-	then := c.now().In(c.m.Location)
-	if c.offline == nil || then.IsZero() {
+	a, b := relative(since, now), relative(until, now)
+	if !a && !b || err != nil && a == b {
 		return w, err
 	}
-	recorded, err := parseWindow(then, since, until)
-	if err == nil && (!recorded.since.equal(w.since) || !recorded.until.equal(w.until)) {
-		c.note("times count back from %s, when the file was saved", then.Format(wallLayout))
+	end, asked := c.recordedUntil(ctx)
+	if asked != nil || end.IsZero() {
+		return w, errors.Join(err, asked)
 	}
-	return recorded, err
+	end = end.In(c.m.Location)
+	w, err = parseWindow(end, since, until)
+	if err == nil {
+		c.note("times count back from the snapshot's end, %s:%s", end.Format(wallLayout), w.in(c.m.Location))
+	}
+	return w, err
+}
+
+// relative reports that a time is another one when it is asked for at another time.
+func relative(value string, now time.Time) bool {
+	// More than a year, so that dates without a year are, too.
+	then := now.Add(-400*24*time.Hour - 5*time.Hour - 17*time.Minute)
+	a, err := timeFlag("", value, now)
+	b, errThen := timeFlag("", value, then)
+	return err == nil && errThen == nil && !a.equal(b)
+}
+
+// in words the ends of a window that are wall times.
+func (w *timeWindow) in(zone *time.Location) (out string) {
+	if !w.since.wall.IsZero() {
+		out += " since " + w.since.wall.In(zone).Format(wallLayout)
+	}
+	if !w.until.wall.IsZero() {
+		out += " until " + w.until.wall.In(zone).Format(wallLayout)
+	}
+	return out
 }
 
 func parseWindow(now time.Time, since, until string) (w timeWindow, err error) {
@@ -134,8 +160,8 @@ func less(e *kvgatev1.JournalEvent, p moment) bool {
 }
 
 // resolve turns the times people wrote into the request's.
-func (f *journalFlags) resolve(c *client) (timeWindow, error) {
-	w, err := c.window(f.since, f.until)
+func (f *journalFlags) resolve(ctx context.Context, c *client) (timeWindow, error) {
+	w, err := c.window(ctx, f.since, f.until)
 	f.req.Pool, f.req.Since, f.req.Until = c.pool, timestamp(w.since.wall), timestamp(w.until.wall)
 	if w.since.inLedger {
 		f.req.SinceLedgerTime = &w.since.ledger

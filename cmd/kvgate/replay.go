@@ -60,7 +60,7 @@ func newReplayCommand(m *Main) *cobra.Command {
 				err = closing
 			}
 		}()
-		w, err := c.window(since, until)
+		w, err := c.window(ctx, since, until)
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func newReportCommand(m *Main) *cobra.Command {
 	windowFlags(fs, &since, &until)
 	fs.StringVarP(&out, "out", "o", "kvgate-report.html", "file to write; - writes to standard output")
 	return clientCommandWith(m, cmd, []string{outputTable}, func(ctx context.Context, c *client, _ []string) error {
-		w, err := c.window(since, until)
+		w, err := c.window(ctx, since, until)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -39,13 +40,13 @@ func sessionArgument(args []string) (string, error) {
 }
 
 // printSession writes a session as JSON or as details, and warnings beside them.
-func (c *client) printSession(answer interface {
+func (c *client) printSession(ctx context.Context, answer interface {
 	GetSession() *kvgatev1.Session
 }, asJSON func(io.Writer) error, warnings []string) error {
 	for _, w := range warnings {
 		c.note("warning: %s", warningText(w))
 	}
-	return c.print(asJSON, func(w io.Writer) error { return writeSession(w, answer.GetSession(), c.now()) })
+	return c.print(asJSON, func(w io.Writer) error { return writeSession(w, answer.GetSession(), c.now(ctx)) })
 }
 
 // warningText explains a warning that the API names by one word.

@@ -56,7 +56,7 @@ func newSessionCloseCommand(m *Main) *cobra.Command {
 		if answer.Session.GetOpenedAt() == nil {
 			c.note("session %q is not known in pool %q: nothing was closed, and no engine is told", req.SessionId, answer.Session.GetPool())
 		}
-		err = c.printSession(answer, func(w io.Writer) error { return writeJSON(w, answer) }, nil)
+		err = c.printSession(ctx, answer, func(w io.Writer) error { return writeJSON(w, answer) }, nil)
 		return errors.Join(err, closeFailure(answer.Session))
 	})
 }

@@ -48,7 +48,7 @@ func newSessionListCommand(m *Main) *cobra.Command {
 			func(w io.Writer) error {
 				return writeJSON(w, &kvgatev1.ListSessionsResponse{Sessions: list, NextPageToken: next})
 			},
-			func(w io.Writer) error { return writeSessions(w, list, c.now()) },
+			func(w io.Writer) error { return writeSessions(w, list, c.now(ctx)) },
 		)
 	})
 }
@@ -124,6 +124,6 @@ func newSessionShowCommand(m *Main) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.printSession(answer, func(w io.Writer) error { return writeJSON(w, answer) }, nil)
+		return c.printSession(ctx, answer, func(w io.Writer) error { return writeJSON(w, answer) }, nil)
 	})
 }

@@ -48,7 +48,7 @@ func newSessionOpenCommand(m *Main) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.printSession(answer, func(w io.Writer) error { return writeJSON(w, answer) }, answer.Warnings)
+		return c.printSession(ctx, answer, func(w io.Writer) error { return writeJSON(w, answer) }, answer.Warnings)
 	})
 }
 
@@ -67,7 +67,7 @@ func newSessionTouchCommand(m *Main) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.printSession(answer, func(w io.Writer) error { return writeJSON(w, answer) }, nil)
+		return c.printSession(ctx, answer, func(w io.Writer) error { return writeJSON(w, answer) }, nil)
 	})
 }
 
@@ -102,7 +102,7 @@ func newSessionBindCommand(m *Main) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.printSession(answer, func(w io.Writer) error { return writeJSON(w, answer) }, nil)
+		return c.printSession(ctx, answer, func(w io.Writer) error { return writeJSON(w, answer) }, nil)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"kvgate/fsm"
 	"kvgate/ledger"
 	"kvgate/store"
 )
@@ -174,9 +176,47 @@ func TestSnapshotServe(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
+	timesCountFromTheEnd(t, path, url)
 	stop()
 	if r := <-ended; r.code == exitUsage {
 		t.Errorf("serve ended with %d: %s", r.code, r.stderr)
+	}
+}
+
+// timesCountFromTheEnd: who asks a server of a snapshot weeks later means the days in it, and is told once; a time with
+// a date is what it says.
+func timesCountFromTheEnd(t *testing.T, path, url string) {
+	t.Helper()
+	o, err := fsm.OpenOffline(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := o.Header.WallTime.UTC()
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	later := func(args ...string) result {
+		var stdout, stderr lockedBuffer
+		m := newMain()
+		m.Now, m.Location = func() time.Time { return end.Add(1000 * time.Hour) }, time.UTC
+		code := m.Run(t.Context(), append(args, "--server", url), strings.NewReader(""), &stdout, &stderr)
+		return result{stdout: stdout.String(), stderr: stderr.String(), code: code}
+	}
+	told := "times count back from the snapshot's end, " + end.Format(wallLayout) + ": since " + end.Add(-10*time.Minute).Format(wallLayout)
+	for _, args := range [][]string{
+		{"journal", "--since", "10m"}, {"journal", "--follow", "--limit", "1", "--since", "-10m"}, {"journal", "explain", "t1", "--since", "10m ago"},
+		{"report", "--since", "10m", "--out", "-"}, {"replay", "--since", "10m"},
+	} {
+		r := later(args...)
+		if r.code != exitOK || strings.Count(r.stderr, told) != 1 || strings.Contains(r.stderr, "nothing happened") {
+			t.Errorf("%v: exit %d\n%s, want %q once", args, r.code, r.stderr, told)
+		}
+	}
+	says(t, later("journal", "--since", "10m"), exitOK, "t1")
+	says(t, later("top", "--views", "1"), exitOK, end.Format(time.DateTime))
+	dated := later("journal", "--since", end.Add(time.Hour).Format(time.RFC3339))
+	if dated.code != exitOK || strings.Contains(dated.stderr, "times count") || !strings.Contains(dated.stdout, "no events") {
+		t.Errorf("a time with a date: exit %d\n%s%s", dated.code, dated.stdout, dated.stderr)
 	}
 }
 

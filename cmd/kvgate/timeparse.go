@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-const allowedTimes = `a time such as 2006-01-02T15:04:05Z, "2006-01-02 15:04", 15:04, "yesterday 03:12", -10m, "10m ago", a Unix time in seconds, or ledger:1h30m for ledger time`
+const allowedTimes = `a time such as 2006-01-02T15:04:05Z, "2006-01-02 15:04", 15:04, "yesterday 03:12", 10m, -10m, "10m ago", a Unix time in seconds, or ledger:1h30m for ledger time`
 
 // datedLayouts are the notations with a date; without a zone they are in the reader's.
 var datedLayouts = []string{
@@ -129,17 +129,14 @@ func unixTime(s string) (time.Time, bool) {
 	return time.Unix(whole, int64((f-float64(whole))*1e9)), true
 }
 
-// before reads "-10m" and "10m ago".
+// before reads "10m", "-10m" and "10m ago".
 func before(s string, now time.Time) (time.Time, bool) {
-	span, dashed := strings.CutPrefix(s, "-")
-	if !dashed {
-		var ago bool
-		if span, ago = strings.CutSuffix(s, "ago"); !ago {
-			return time.Time{}, false
-		}
+	span := strings.TrimPrefix(s, "-")
+	if span == s {
+		span = strings.TrimSuffix(s, "ago")
 	}
 	d, err := parseDuration(strings.TrimSpace(span))
-	return now.Add(-d), err == nil
+	return now.Add(-d), err == nil && d >= 0
 }
 
 // moment is a point in time on one of the two clocks.

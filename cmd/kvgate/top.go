@@ -102,7 +102,11 @@ func (t *top) show(ctx context.Context, terminal bool) error {
 func (t *top) view(ctx context.Context, w io.Writer) error {
 	c := t.client
 	status, err := call(ctx, c, (*endpoint).GetStatus, &kvgatev1.GetStatusRequest{})
-	fmt.Fprintf(w, "%s  ", c.now().In(c.m.Location).Format(time.DateTime))
+	shown := c.m.Now()
+	if end := recordingEnd(status); !end.IsZero() {
+		shown = end
+	}
+	fmt.Fprintf(w, "%s  ", shown.In(c.m.Location).Format(time.DateTime))
 	if err != nil {
 		return err
 	}

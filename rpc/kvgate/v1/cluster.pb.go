@@ -11,6 +11,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -293,7 +294,10 @@ type GetStatusResponse struct {
 	Writable bool   `protobuf:"varint,11,opt,name=writable,proto3" json:"writable,omitempty"`
 	Health   string `protobuf:"bytes,12,opt,name=health,proto3" json:"health,omitempty"`
 	// Ledger time in nanoseconds.
-	LedgerTime    int64 `protobuf:"varint,13,opt,name=ledger_time,json=ledgerTime,proto3" json:"ledger_time,omitempty"`
+	LedgerTime int64 `protobuf:"varint,13,opt,name=ledger_time,json=ledgerTime,proto3" json:"ledger_time,omitempty"`
+	// Set by what serves a snapshot or the data directory of a stopped node: when it ends, in wall time. What people
+	// write as "10m ago" counts back from there.
+	RecordedUntil *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=recorded_until,json=recordedUntil,proto3" json:"recorded_until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -417,6 +421,13 @@ func (x *GetStatusResponse) GetLedgerTime() int64 {
 		return x.LedgerTime
 	}
 	return 0
+}
+
+func (x *GetStatusResponse) GetRecordedUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RecordedUntil
+	}
+	return nil
 }
 
 type Node struct {
@@ -1350,7 +1361,7 @@ var File_kvgate_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_kvgate_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17kvgate/v1/cluster.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kvgate/v1/types.proto\"\x15\n" +
+	"\x17kvgate/v1/cluster.proto\x12\tkvgate.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15kvgate/v1/types.proto\"\x15\n" +
 	"\x13SaveSnapshotRequest\"*\n" +
 	"\x14SaveSnapshotResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"p\n" +
@@ -1363,7 +1374,7 @@ const file_kvgate_v1_cluster_proto_rawDesc = "" +
 	"\rarchive_index\x18\x02 \x01(\x04R\farchiveIndex\x12\x18\n" +
 	"\adropped\x18\x03 \x01(\x03R\adropped\x12 \n" +
 	"\vquarantined\x18\x04 \x03(\tR\vquarantined\"\x12\n" +
-	"\x10GetStatusRequest\"\x9d\x03\n" +
+	"\x10GetStatusRequest\"\xe0\x03\n" +
 	"\x11GetStatusResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n" +
 	"\tleader_id\x18\x02 \x01(\tR\bleaderId\x12\x14\n" +
@@ -1380,7 +1391,8 @@ const file_kvgate_v1_cluster_proto_rawDesc = "" +
 	"\bwritable\x18\v \x01(\bR\bwritable\x12\x16\n" +
 	"\x06health\x18\f \x01(\tR\x06health\x12\x1f\n" +
 	"\vledger_time\x18\r \x01(\x03R\n" +
-	"ledgerTime\"\xe3\x01\n" +
+	"ledgerTime\x12A\n" +
+	"\x0erecorded_until\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\rrecordedUntil\"\xe3\x01\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -1522,56 +1534,58 @@ var file_kvgate_v1_cluster_proto_goTypes = []any{
 	(*DeletePoolRequest)(nil),          // 17: kvgate.v1.DeletePoolRequest
 	(*DeletePoolResponse)(nil),         // 18: kvgate.v1.DeletePoolResponse
 	(*Settings)(nil),                   // 19: kvgate.v1.Settings
-	(*durationpb.Duration)(nil),        // 20: google.protobuf.Duration
-	(Scope)(0),                         // 21: kvgate.v1.Scope
-	(Oversize)(0),                      // 22: kvgate.v1.Oversize
-	(CapacityRoles)(0),                 // 23: kvgate.v1.CapacityRoles
-	(CloseScope)(0),                    // 24: kvgate.v1.CloseScope
+	(*timestamppb.Timestamp)(nil),      // 20: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 21: google.protobuf.Duration
+	(Scope)(0),                         // 22: kvgate.v1.Scope
+	(Oversize)(0),                      // 23: kvgate.v1.Oversize
+	(CapacityRoles)(0),                 // 24: kvgate.v1.CapacityRoles
+	(CloseScope)(0),                    // 25: kvgate.v1.CloseScope
 }
 var file_kvgate_v1_cluster_proto_depIdxs = []int32{
 	6,  // 0: kvgate.v1.GetStatusResponse.nodes:type_name -> kvgate.v1.Node
-	19, // 1: kvgate.v1.GetSettingsResponse.settings:type_name -> kvgate.v1.Settings
-	19, // 2: kvgate.v1.UpdateSettingsRequest.settings:type_name -> kvgate.v1.Settings
-	19, // 3: kvgate.v1.UpdateSettingsResponse.settings:type_name -> kvgate.v1.Settings
-	20, // 4: kvgate.v1.Settings.max_wait:type_name -> google.protobuf.Duration
-	21, // 5: kvgate.v1.Settings.scope:type_name -> kvgate.v1.Scope
-	20, // 6: kvgate.v1.Settings.lease_ttl:type_name -> google.protobuf.Duration
-	20, // 7: kvgate.v1.Settings.max_ttl:type_name -> google.protobuf.Duration
-	20, // 8: kvgate.v1.Settings.holder_ttl:type_name -> google.protobuf.Duration
-	20, // 9: kvgate.v1.Settings.detach_grace:type_name -> google.protobuf.Duration
-	20, // 10: kvgate.v1.Settings.staleness:type_name -> google.protobuf.Duration
-	22, // 11: kvgate.v1.Settings.oversize:type_name -> kvgate.v1.Oversize
-	20, // 12: kvgate.v1.Settings.poll_interval:type_name -> google.protobuf.Duration
-	20, // 13: kvgate.v1.Settings.poll_timeout:type_name -> google.protobuf.Duration
-	23, // 14: kvgate.v1.Settings.capacity_roles:type_name -> kvgate.v1.CapacityRoles
-	20, // 15: kvgate.v1.Settings.join_timeout:type_name -> google.protobuf.Duration
-	20, // 16: kvgate.v1.Settings.abort_timeout:type_name -> google.protobuf.Duration
-	20, // 17: kvgate.v1.Settings.close_deadline:type_name -> google.protobuf.Duration
-	24, // 18: kvgate.v1.Settings.close_scope:type_name -> kvgate.v1.CloseScope
-	20, // 19: kvgate.v1.Settings.journal_max_age:type_name -> google.protobuf.Duration
-	4,  // 20: kvgate.v1.ClusterService.GetStatus:input_type -> kvgate.v1.GetStatusRequest
-	7,  // 21: kvgate.v1.ClusterService.AddNode:input_type -> kvgate.v1.AddNodeRequest
-	9,  // 22: kvgate.v1.ClusterService.RemoveNode:input_type -> kvgate.v1.RemoveNodeRequest
-	11, // 23: kvgate.v1.ClusterService.TransferLeadership:input_type -> kvgate.v1.TransferLeadershipRequest
-	13, // 24: kvgate.v1.ClusterService.GetSettings:input_type -> kvgate.v1.GetSettingsRequest
-	15, // 25: kvgate.v1.ClusterService.UpdateSettings:input_type -> kvgate.v1.UpdateSettingsRequest
-	17, // 26: kvgate.v1.ClusterService.DeletePool:input_type -> kvgate.v1.DeletePoolRequest
-	0,  // 27: kvgate.v1.ClusterService.SaveSnapshot:input_type -> kvgate.v1.SaveSnapshotRequest
-	2,  // 28: kvgate.v1.ClusterService.RestoreSnapshot:input_type -> kvgate.v1.RestoreSnapshotRequest
-	5,  // 29: kvgate.v1.ClusterService.GetStatus:output_type -> kvgate.v1.GetStatusResponse
-	8,  // 30: kvgate.v1.ClusterService.AddNode:output_type -> kvgate.v1.AddNodeResponse
-	10, // 31: kvgate.v1.ClusterService.RemoveNode:output_type -> kvgate.v1.RemoveNodeResponse
-	12, // 32: kvgate.v1.ClusterService.TransferLeadership:output_type -> kvgate.v1.TransferLeadershipResponse
-	14, // 33: kvgate.v1.ClusterService.GetSettings:output_type -> kvgate.v1.GetSettingsResponse
-	16, // 34: kvgate.v1.ClusterService.UpdateSettings:output_type -> kvgate.v1.UpdateSettingsResponse
-	18, // 35: kvgate.v1.ClusterService.DeletePool:output_type -> kvgate.v1.DeletePoolResponse
-	1,  // 36: kvgate.v1.ClusterService.SaveSnapshot:output_type -> kvgate.v1.SaveSnapshotResponse
-	3,  // 37: kvgate.v1.ClusterService.RestoreSnapshot:output_type -> kvgate.v1.RestoreSnapshotResponse
-	29, // [29:38] is the sub-list for method output_type
-	20, // [20:29] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	20, // 1: kvgate.v1.GetStatusResponse.recorded_until:type_name -> google.protobuf.Timestamp
+	19, // 2: kvgate.v1.GetSettingsResponse.settings:type_name -> kvgate.v1.Settings
+	19, // 3: kvgate.v1.UpdateSettingsRequest.settings:type_name -> kvgate.v1.Settings
+	19, // 4: kvgate.v1.UpdateSettingsResponse.settings:type_name -> kvgate.v1.Settings
+	21, // 5: kvgate.v1.Settings.max_wait:type_name -> google.protobuf.Duration
+	22, // 6: kvgate.v1.Settings.scope:type_name -> kvgate.v1.Scope
+	21, // 7: kvgate.v1.Settings.lease_ttl:type_name -> google.protobuf.Duration
+	21, // 8: kvgate.v1.Settings.max_ttl:type_name -> google.protobuf.Duration
+	21, // 9: kvgate.v1.Settings.holder_ttl:type_name -> google.protobuf.Duration
+	21, // 10: kvgate.v1.Settings.detach_grace:type_name -> google.protobuf.Duration
+	21, // 11: kvgate.v1.Settings.staleness:type_name -> google.protobuf.Duration
+	23, // 12: kvgate.v1.Settings.oversize:type_name -> kvgate.v1.Oversize
+	21, // 13: kvgate.v1.Settings.poll_interval:type_name -> google.protobuf.Duration
+	21, // 14: kvgate.v1.Settings.poll_timeout:type_name -> google.protobuf.Duration
+	24, // 15: kvgate.v1.Settings.capacity_roles:type_name -> kvgate.v1.CapacityRoles
+	21, // 16: kvgate.v1.Settings.join_timeout:type_name -> google.protobuf.Duration
+	21, // 17: kvgate.v1.Settings.abort_timeout:type_name -> google.protobuf.Duration
+	21, // 18: kvgate.v1.Settings.close_deadline:type_name -> google.protobuf.Duration
+	25, // 19: kvgate.v1.Settings.close_scope:type_name -> kvgate.v1.CloseScope
+	21, // 20: kvgate.v1.Settings.journal_max_age:type_name -> google.protobuf.Duration
+	4,  // 21: kvgate.v1.ClusterService.GetStatus:input_type -> kvgate.v1.GetStatusRequest
+	7,  // 22: kvgate.v1.ClusterService.AddNode:input_type -> kvgate.v1.AddNodeRequest
+	9,  // 23: kvgate.v1.ClusterService.RemoveNode:input_type -> kvgate.v1.RemoveNodeRequest
+	11, // 24: kvgate.v1.ClusterService.TransferLeadership:input_type -> kvgate.v1.TransferLeadershipRequest
+	13, // 25: kvgate.v1.ClusterService.GetSettings:input_type -> kvgate.v1.GetSettingsRequest
+	15, // 26: kvgate.v1.ClusterService.UpdateSettings:input_type -> kvgate.v1.UpdateSettingsRequest
+	17, // 27: kvgate.v1.ClusterService.DeletePool:input_type -> kvgate.v1.DeletePoolRequest
+	0,  // 28: kvgate.v1.ClusterService.SaveSnapshot:input_type -> kvgate.v1.SaveSnapshotRequest
+	2,  // 29: kvgate.v1.ClusterService.RestoreSnapshot:input_type -> kvgate.v1.RestoreSnapshotRequest
+	5,  // 30: kvgate.v1.ClusterService.GetStatus:output_type -> kvgate.v1.GetStatusResponse
+	8,  // 31: kvgate.v1.ClusterService.AddNode:output_type -> kvgate.v1.AddNodeResponse
+	10, // 32: kvgate.v1.ClusterService.RemoveNode:output_type -> kvgate.v1.RemoveNodeResponse
+	12, // 33: kvgate.v1.ClusterService.TransferLeadership:output_type -> kvgate.v1.TransferLeadershipResponse
+	14, // 34: kvgate.v1.ClusterService.GetSettings:output_type -> kvgate.v1.GetSettingsResponse
+	16, // 35: kvgate.v1.ClusterService.UpdateSettings:output_type -> kvgate.v1.UpdateSettingsResponse
+	18, // 36: kvgate.v1.ClusterService.DeletePool:output_type -> kvgate.v1.DeletePoolResponse
+	1,  // 37: kvgate.v1.ClusterService.SaveSnapshot:output_type -> kvgate.v1.SaveSnapshotResponse
+	3,  // 38: kvgate.v1.ClusterService.RestoreSnapshot:output_type -> kvgate.v1.RestoreSnapshotResponse
+	30, // [30:39] is the sub-list for method output_type
+	21, // [21:30] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_kvgate_v1_cluster_proto_init() }

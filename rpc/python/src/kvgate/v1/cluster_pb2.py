@@ -13,10 +13,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from kvgate.v1 import types_pb2 as kvgate_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvgate/v1/cluster.proto\x12\tkvgate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15kvgate/v1/types.proto\"\x15\n\x13SaveSnapshotRequest\"*\n\x14SaveSnapshotResponse\x12\x12\n\x04\x64\x61ta\x18\x01 \x01(\x0cR\x04\x64\x61ta\"\\\n\x16RestoreSnapshotRequest\x12\x18\n\x07\x63onfirm\x18\x01 \x01(\tR\x07\x63onfirm\x12\x14\n\x05\x66orce\x18\x02 \x01(\x08R\x05\x66orce\x12\x12\n\x04\x64\x61ta\x18\x03 \x01(\x0cR\x04\x64\x61ta\"\x90\x01\n\x17RestoreSnapshotResponse\x12\x14\n\x05index\x18\x01 \x01(\x04R\x05index\x12#\n\rarchive_index\x18\x02 \x01(\x04R\x0c\x61rchiveIndex\x12\x18\n\x07\x64ropped\x18\x03 \x01(\x03R\x07\x64ropped\x12 \n\x0bquarantined\x18\x04 \x03(\tR\x0bquarantined\"\x12\n\x10GetStatusRequest\"\x9d\x03\n\x11GetStatusResponse\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n\tleader_id\x18\x02 \x01(\tR\x08leaderId\x12\x14\n\x05state\x18\x03 \x01(\tR\x05state\x12\x12\n\x04term\x18\x04 \x01(\x04R\x04term\x12#\n\rapplied_index\x18\x05 \x01(\x04R\x0c\x61ppliedIndex\x12!\n\x0c\x63ommit_index\x18\x06 \x01(\x04R\x0b\x63ommitIndex\x12%\n\x05nodes\x18\x07 \x03(\x0b\x32\x0f.kvgate.v1.NodeR\x05nodes\x12+\n\x11\x66\x61ilure_tolerance\x18\x08 \x01(\x05R\x10\x66\x61ilureTolerance\x12\x18\n\x07version\x18\t \x01(\tR\x07version\x12\x1d\n\ncluster_id\x18\n \x01(\tR\tclusterId\x12\x1a\n\x08writable\x18\x0b \x01(\x08R\x08writable\x12\x16\n\x06health\x18\x0c \x01(\tR\x06health\x12\x1f\n\x0bledger_time\x18\r \x01(\x03R\nledgerTime\"\xe3\x01\n\x04Node\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x61\x64\x64ress\x18\x02 \x01(\tR\x07\x61\x64\x64ress\x12\x14\n\x05voter\x18\x03 \x01(\x08R\x05voter\x12\x1c\n\treachable\x18\x04 \x01(\x08R\treachable\x12#\n\rapplied_index\x18\x05 \x01(\x04R\x0c\x61ppliedIndex\x12\x18\n\x07version\x18\x06 \x01(\tR\x07version\x12\x1f\n\x0b\x61pi_address\x18\x07 \x01(\tR\napiAddress\x12\x15\n\x03lag\x18\x08 \x01(\x04H\x00R\x03lag\x88\x01\x01\x42\x06\n\x04_lag\":\n\x0e\x41\x64\x64NodeRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x61\x64\x64ress\x18\x02 \x01(\tR\x07\x61\x64\x64ress\"\x11\n\x0f\x41\x64\x64NodeResponse\"#\n\x11RemoveNodeRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\"\x14\n\x12RemoveNodeResponse\"4\n\x19TransferLeadershipRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\"9\n\x1aTransferLeadershipResponse\x12\x1b\n\tleader_id\x18\x01 \x01(\tR\x08leaderId\"(\n\x12GetSettingsRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\"Z\n\x13GetSettingsResponse\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12/\n\x08settings\x18\x02 \x01(\x0b\x32\x13.kvgate.v1.SettingsR\x08settings\"r\n\x15UpdateSettingsRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12/\n\x08settings\x18\x02 \x01(\x0b\x32\x13.kvgate.v1.SettingsR\x08settings\x12\x14\n\x05\x63lear\x18\x03 \x03(\tR\x05\x63lear\"]\n\x16UpdateSettingsResponse\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12/\n\x08settings\x18\x02 \x01(\x0b\x32\x13.kvgate.v1.SettingsR\x08settings\"\'\n\x11\x44\x65letePoolRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\".\n\x12\x44\x65letePoolResponse\x12\x18\n\x07\x64\x65leted\x18\x01 \x01(\x08R\x07\x64\x65leted\"\x8b\r\n\x08Settings\x12!\n\tadmission\x18\x01 \x01(\x08H\x00R\tadmission\x88\x01\x01\x12!\n\tlifecycle\x18\x02 \x01(\x08H\x01R\tlifecycle\x88\x01\x01\x12\x1f\n\x08headroom\x18\x03 \x01(\x01H\x02R\x08headroom\x88\x01\x01\x12\x32\n\x12pressure_threshold\x18\x04 \x01(\x01H\x03R\x11pressureThreshold\x88\x01\x01\x12\x33\n\x13\x65xpected_decode_cap\x18\x05 \x01(\x03H\x04R\x11\x65xpectedDecodeCap\x88\x01\x01\x12\x34\n\x08max_wait\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07maxWait\x12+\n\x05scope\x18\x07 \x01(\x0e\x32\x10.kvgate.v1.ScopeH\x05R\x05scope\x88\x01\x01\x12\x36\n\tlease_ttl\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08leaseTtl\x12\x32\n\x07max_ttl\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationR\x06maxTtl\x12\x38\n\nholder_ttl\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationR\tholderTtl\x12<\n\x0c\x64\x65tach_grace\x18\x0b \x01(\x0b\x32\x19.google.protobuf.DurationR\x0b\x64\x65tachGrace\x12\x37\n\tstaleness\x18\x0c \x01(\x0b\x32\x19.google.protobuf.DurationR\tstaleness\x12\x34\n\x08oversize\x18\r \x01(\x0e\x32\x13.kvgate.v1.OversizeH\x06R\x08oversize\x88\x01\x01\x12$\n\x0bmax_waiters\x18\x0e \x01(\x03H\x07R\nmaxWaiters\x88\x01\x01\x12 \n\tpin_ratio\x18\x0f \x01(\x01H\x08R\x08pinRatio\x88\x01\x01\x12\"\n\nrouter_url\x18\x10 \x01(\tH\tR\trouterUrl\x88\x01\x01\x12\x1f\n\x0b\x65ngine_urls\x18\x11 \x03(\tR\nengineUrls\x12>\n\rpoll_interval\x18\x12 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0cpollInterval\x12<\n\x0cpoll_timeout\x18\x13 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0bpollTimeout\x12\x1e\n\x08model_id\x18\x14 \x01(\tH\nR\x07modelId\x88\x01\x01\x12\x44\n\x0e\x63\x61pacity_roles\x18\x15 \x01(\x0e\x32\x18.kvgate.v1.CapacityRolesH\x0bR\rcapacityRoles\x88\x01\x01\x12<\n\x0cjoin_timeout\x18\x16 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0bjoinTimeout\x12>\n\rabort_timeout\x18\x17 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0c\x61\x62ortTimeout\x12@\n\x0e\x63lose_deadline\x18\x18 \x01(\x0b\x32\x19.google.protobuf.DurationR\rcloseDeadline\x12;\n\x0b\x63lose_scope\x18\x19 \x01(\x0e\x32\x15.kvgate.v1.CloseScopeH\x0cR\ncloseScope\x88\x01\x01\x12\x31\n\x12journal_max_events\x18\x1a \x01(\x03H\rR\x10journalMaxEvents\x88\x01\x01\x12\x41\n\x0fjournal_max_age\x18\x1b \x01(\x0b\x32\x19.google.protobuf.DurationR\rjournalMaxAge\x12#\n\nquarantine\x18\x1c \x01(\x08H\x0eR\nquarantine\x88\x01\x01\x42\x0c\n\n_admissionB\x0c\n\n_lifecycleB\x0b\n\t_headroomB\x15\n\x13_pressure_thresholdB\x16\n\x14_expected_decode_capB\x08\n\x06_scopeB\x0b\n\t_oversizeB\x0e\n\x0c_max_waitersB\x0c\n\n_pin_ratioB\r\n\x0b_router_urlB\x0b\n\t_model_idB\x11\n\x0f_capacity_rolesB\x0e\n\x0c_close_scopeB\x15\n\x13_journal_max_eventsB\r\n\x0b_quarantine2\xe7\x05\n\x0e\x43lusterService\x12\x46\n\tGetStatus\x12\x1b.kvgate.v1.GetStatusRequest\x1a\x1c.kvgate.v1.GetStatusResponse\x12@\n\x07\x41\x64\x64Node\x12\x19.kvgate.v1.AddNodeRequest\x1a\x1a.kvgate.v1.AddNodeResponse\x12I\n\nRemoveNode\x12\x1c.kvgate.v1.RemoveNodeRequest\x1a\x1d.kvgate.v1.RemoveNodeResponse\x12\x61\n\x12TransferLeadership\x12$.kvgate.v1.TransferLeadershipRequest\x1a%.kvgate.v1.TransferLeadershipResponse\x12L\n\x0bGetSettings\x12\x1d.kvgate.v1.GetSettingsRequest\x1a\x1e.kvgate.v1.GetSettingsResponse\x12U\n\x0eUpdateSettings\x12 .kvgate.v1.UpdateSettingsRequest\x1a!.kvgate.v1.UpdateSettingsResponse\x12I\n\nDeletePool\x12\x1c.kvgate.v1.DeletePoolRequest\x1a\x1d.kvgate.v1.DeletePoolResponse\x12Q\n\x0cSaveSnapshot\x12\x1e.kvgate.v1.SaveSnapshotRequest\x1a\x1f.kvgate.v1.SaveSnapshotResponse0\x01\x12Z\n\x0fRestoreSnapshot\x12!.kvgate.v1.RestoreSnapshotRequest\x1a\".kvgate.v1.RestoreSnapshotResponse(\x01\x42\x1fZ\x1dkvgate/rpc/kvgate/v1;kvgatev1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvgate/v1/cluster.proto\x12\tkvgate.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15kvgate/v1/types.proto\"\x15\n\x13SaveSnapshotRequest\"*\n\x14SaveSnapshotResponse\x12\x12\n\x04\x64\x61ta\x18\x01 \x01(\x0cR\x04\x64\x61ta\"\\\n\x16RestoreSnapshotRequest\x12\x18\n\x07\x63onfirm\x18\x01 \x01(\tR\x07\x63onfirm\x12\x14\n\x05\x66orce\x18\x02 \x01(\x08R\x05\x66orce\x12\x12\n\x04\x64\x61ta\x18\x03 \x01(\x0cR\x04\x64\x61ta\"\x90\x01\n\x17RestoreSnapshotResponse\x12\x14\n\x05index\x18\x01 \x01(\x04R\x05index\x12#\n\rarchive_index\x18\x02 \x01(\x04R\x0c\x61rchiveIndex\x12\x18\n\x07\x64ropped\x18\x03 \x01(\x03R\x07\x64ropped\x12 \n\x0bquarantined\x18\x04 \x03(\tR\x0bquarantined\"\x12\n\x10GetStatusRequest\"\xe0\x03\n\x11GetStatusResponse\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\x12\x1b\n\tleader_id\x18\x02 \x01(\tR\x08leaderId\x12\x14\n\x05state\x18\x03 \x01(\tR\x05state\x12\x12\n\x04term\x18\x04 \x01(\x04R\x04term\x12#\n\rapplied_index\x18\x05 \x01(\x04R\x0c\x61ppliedIndex\x12!\n\x0c\x63ommit_index\x18\x06 \x01(\x04R\x0b\x63ommitIndex\x12%\n\x05nodes\x18\x07 \x03(\x0b\x32\x0f.kvgate.v1.NodeR\x05nodes\x12+\n\x11\x66\x61ilure_tolerance\x18\x08 \x01(\x05R\x10\x66\x61ilureTolerance\x12\x18\n\x07version\x18\t \x01(\tR\x07version\x12\x1d\n\ncluster_id\x18\n \x01(\tR\tclusterId\x12\x1a\n\x08writable\x18\x0b \x01(\x08R\x08writable\x12\x16\n\x06health\x18\x0c \x01(\tR\x06health\x12\x1f\n\x0bledger_time\x18\r \x01(\x03R\nledgerTime\x12\x41\n\x0erecorded_until\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rrecordedUntil\"\xe3\x01\n\x04Node\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x61\x64\x64ress\x18\x02 \x01(\tR\x07\x61\x64\x64ress\x12\x14\n\x05voter\x18\x03 \x01(\x08R\x05voter\x12\x1c\n\treachable\x18\x04 \x01(\x08R\treachable\x12#\n\rapplied_index\x18\x05 \x01(\x04R\x0c\x61ppliedIndex\x12\x18\n\x07version\x18\x06 \x01(\tR\x07version\x12\x1f\n\x0b\x61pi_address\x18\x07 \x01(\tR\napiAddress\x12\x15\n\x03lag\x18\x08 \x01(\x04H\x00R\x03lag\x88\x01\x01\x42\x06\n\x04_lag\":\n\x0e\x41\x64\x64NodeRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x61\x64\x64ress\x18\x02 \x01(\tR\x07\x61\x64\x64ress\"\x11\n\x0f\x41\x64\x64NodeResponse\"#\n\x11RemoveNodeRequest\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\"\x14\n\x12RemoveNodeResponse\"4\n\x19TransferLeadershipRequest\x12\x17\n\x07node_id\x18\x01 \x01(\tR\x06nodeId\"9\n\x1aTransferLeadershipResponse\x12\x1b\n\tleader_id\x18\x01 \x01(\tR\x08leaderId\"(\n\x12GetSettingsRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\"Z\n\x13GetSettingsResponse\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12/\n\x08settings\x18\x02 \x01(\x0b\x32\x13.kvgate.v1.SettingsR\x08settings\"r\n\x15UpdateSettingsRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12/\n\x08settings\x18\x02 \x01(\x0b\x32\x13.kvgate.v1.SettingsR\x08settings\x12\x14\n\x05\x63lear\x18\x03 \x03(\tR\x05\x63lear\"]\n\x16UpdateSettingsResponse\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\x12/\n\x08settings\x18\x02 \x01(\x0b\x32\x13.kvgate.v1.SettingsR\x08settings\"\'\n\x11\x44\x65letePoolRequest\x12\x12\n\x04pool\x18\x01 \x01(\tR\x04pool\".\n\x12\x44\x65letePoolResponse\x12\x18\n\x07\x64\x65leted\x18\x01 \x01(\x08R\x07\x64\x65leted\"\x8b\r\n\x08Settings\x12!\n\tadmission\x18\x01 \x01(\x08H\x00R\tadmission\x88\x01\x01\x12!\n\tlifecycle\x18\x02 \x01(\x08H\x01R\tlifecycle\x88\x01\x01\x12\x1f\n\x08headroom\x18\x03 \x01(\x01H\x02R\x08headroom\x88\x01\x01\x12\x32\n\x12pressure_threshold\x18\x04 \x01(\x01H\x03R\x11pressureThreshold\x88\x01\x01\x12\x33\n\x13\x65xpected_decode_cap\x18\x05 \x01(\x03H\x04R\x11\x65xpectedDecodeCap\x88\x01\x01\x12\x34\n\x08max_wait\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07maxWait\x12+\n\x05scope\x18\x07 \x01(\x0e\x32\x10.kvgate.v1.ScopeH\x05R\x05scope\x88\x01\x01\x12\x36\n\tlease_ttl\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08leaseTtl\x12\x32\n\x07max_ttl\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationR\x06maxTtl\x12\x38\n\nholder_ttl\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationR\tholderTtl\x12<\n\x0c\x64\x65tach_grace\x18\x0b \x01(\x0b\x32\x19.google.protobuf.DurationR\x0b\x64\x65tachGrace\x12\x37\n\tstaleness\x18\x0c \x01(\x0b\x32\x19.google.protobuf.DurationR\tstaleness\x12\x34\n\x08oversize\x18\r \x01(\x0e\x32\x13.kvgate.v1.OversizeH\x06R\x08oversize\x88\x01\x01\x12$\n\x0bmax_waiters\x18\x0e \x01(\x03H\x07R\nmaxWaiters\x88\x01\x01\x12 \n\tpin_ratio\x18\x0f \x01(\x01H\x08R\x08pinRatio\x88\x01\x01\x12\"\n\nrouter_url\x18\x10 \x01(\tH\tR\trouterUrl\x88\x01\x01\x12\x1f\n\x0b\x65ngine_urls\x18\x11 \x03(\tR\nengineUrls\x12>\n\rpoll_interval\x18\x12 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0cpollInterval\x12<\n\x0cpoll_timeout\x18\x13 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0bpollTimeout\x12\x1e\n\x08model_id\x18\x14 \x01(\tH\nR\x07modelId\x88\x01\x01\x12\x44\n\x0e\x63\x61pacity_roles\x18\x15 \x01(\x0e\x32\x18.kvgate.v1.CapacityRolesH\x0bR\rcapacityRoles\x88\x01\x01\x12<\n\x0cjoin_timeout\x18\x16 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0bjoinTimeout\x12>\n\rabort_timeout\x18\x17 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0c\x61\x62ortTimeout\x12@\n\x0e\x63lose_deadline\x18\x18 \x01(\x0b\x32\x19.google.protobuf.DurationR\rcloseDeadline\x12;\n\x0b\x63lose_scope\x18\x19 \x01(\x0e\x32\x15.kvgate.v1.CloseScopeH\x0cR\ncloseScope\x88\x01\x01\x12\x31\n\x12journal_max_events\x18\x1a \x01(\x03H\rR\x10journalMaxEvents\x88\x01\x01\x12\x41\n\x0fjournal_max_age\x18\x1b \x01(\x0b\x32\x19.google.protobuf.DurationR\rjournalMaxAge\x12#\n\nquarantine\x18\x1c \x01(\x08H\x0eR\nquarantine\x88\x01\x01\x42\x0c\n\n_admissionB\x0c\n\n_lifecycleB\x0b\n\t_headroomB\x15\n\x13_pressure_thresholdB\x16\n\x14_expected_decode_capB\x08\n\x06_scopeB\x0b\n\t_oversizeB\x0e\n\x0c_max_waitersB\x0c\n\n_pin_ratioB\r\n\x0b_router_urlB\x0b\n\t_model_idB\x11\n\x0f_capacity_rolesB\x0e\n\x0c_close_scopeB\x15\n\x13_journal_max_eventsB\r\n\x0b_quarantine2\xe7\x05\n\x0e\x43lusterService\x12\x46\n\tGetStatus\x12\x1b.kvgate.v1.GetStatusRequest\x1a\x1c.kvgate.v1.GetStatusResponse\x12@\n\x07\x41\x64\x64Node\x12\x19.kvgate.v1.AddNodeRequest\x1a\x1a.kvgate.v1.AddNodeResponse\x12I\n\nRemoveNode\x12\x1c.kvgate.v1.RemoveNodeRequest\x1a\x1d.kvgate.v1.RemoveNodeResponse\x12\x61\n\x12TransferLeadership\x12$.kvgate.v1.TransferLeadershipRequest\x1a%.kvgate.v1.TransferLeadershipResponse\x12L\n\x0bGetSettings\x12\x1d.kvgate.v1.GetSettingsRequest\x1a\x1e.kvgate.v1.GetSettingsResponse\x12U\n\x0eUpdateSettings\x12 .kvgate.v1.UpdateSettingsRequest\x1a!.kvgate.v1.UpdateSettingsResponse\x12I\n\nDeletePool\x12\x1c.kvgate.v1.DeletePoolRequest\x1a\x1d.kvgate.v1.DeletePoolResponse\x12Q\n\x0cSaveSnapshot\x12\x1e.kvgate.v1.SaveSnapshotRequest\x1a\x1f.kvgate.v1.SaveSnapshotResponse0\x01\x12Z\n\x0fRestoreSnapshot\x12!.kvgate.v1.RestoreSnapshotRequest\x1a\".kvgate.v1.RestoreSnapshotResponse(\x01\x42\x1fZ\x1dkvgate/rpc/kvgate/v1;kvgatev1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,46 +25,46 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kvgate.v1.cluster_pb2', _gl
 if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['DESCRIPTOR']._options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z\035kvgate/rpc/kvgate/v1;kvgatev1'
-  _globals['_SAVESNAPSHOTREQUEST']._serialized_start=93
-  _globals['_SAVESNAPSHOTREQUEST']._serialized_end=114
-  _globals['_SAVESNAPSHOTRESPONSE']._serialized_start=116
-  _globals['_SAVESNAPSHOTRESPONSE']._serialized_end=158
-  _globals['_RESTORESNAPSHOTREQUEST']._serialized_start=160
-  _globals['_RESTORESNAPSHOTREQUEST']._serialized_end=252
-  _globals['_RESTORESNAPSHOTRESPONSE']._serialized_start=255
-  _globals['_RESTORESNAPSHOTRESPONSE']._serialized_end=399
-  _globals['_GETSTATUSREQUEST']._serialized_start=401
-  _globals['_GETSTATUSREQUEST']._serialized_end=419
-  _globals['_GETSTATUSRESPONSE']._serialized_start=422
-  _globals['_GETSTATUSRESPONSE']._serialized_end=835
-  _globals['_NODE']._serialized_start=838
-  _globals['_NODE']._serialized_end=1065
-  _globals['_ADDNODEREQUEST']._serialized_start=1067
-  _globals['_ADDNODEREQUEST']._serialized_end=1125
-  _globals['_ADDNODERESPONSE']._serialized_start=1127
-  _globals['_ADDNODERESPONSE']._serialized_end=1144
-  _globals['_REMOVENODEREQUEST']._serialized_start=1146
-  _globals['_REMOVENODEREQUEST']._serialized_end=1181
-  _globals['_REMOVENODERESPONSE']._serialized_start=1183
-  _globals['_REMOVENODERESPONSE']._serialized_end=1203
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=1205
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=1257
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=1259
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=1316
-  _globals['_GETSETTINGSREQUEST']._serialized_start=1318
-  _globals['_GETSETTINGSREQUEST']._serialized_end=1358
-  _globals['_GETSETTINGSRESPONSE']._serialized_start=1360
-  _globals['_GETSETTINGSRESPONSE']._serialized_end=1450
-  _globals['_UPDATESETTINGSREQUEST']._serialized_start=1452
-  _globals['_UPDATESETTINGSREQUEST']._serialized_end=1566
-  _globals['_UPDATESETTINGSRESPONSE']._serialized_start=1568
-  _globals['_UPDATESETTINGSRESPONSE']._serialized_end=1661
-  _globals['_DELETEPOOLREQUEST']._serialized_start=1663
-  _globals['_DELETEPOOLREQUEST']._serialized_end=1702
-  _globals['_DELETEPOOLRESPONSE']._serialized_start=1704
-  _globals['_DELETEPOOLRESPONSE']._serialized_end=1750
-  _globals['_SETTINGS']._serialized_start=1753
-  _globals['_SETTINGS']._serialized_end=3428
-  _globals['_CLUSTERSERVICE']._serialized_start=3431
-  _globals['_CLUSTERSERVICE']._serialized_end=4174
+  _globals['_SAVESNAPSHOTREQUEST']._serialized_start=126
+  _globals['_SAVESNAPSHOTREQUEST']._serialized_end=147
+  _globals['_SAVESNAPSHOTRESPONSE']._serialized_start=149
+  _globals['_SAVESNAPSHOTRESPONSE']._serialized_end=191
+  _globals['_RESTORESNAPSHOTREQUEST']._serialized_start=193
+  _globals['_RESTORESNAPSHOTREQUEST']._serialized_end=285
+  _globals['_RESTORESNAPSHOTRESPONSE']._serialized_start=288
+  _globals['_RESTORESNAPSHOTRESPONSE']._serialized_end=432
+  _globals['_GETSTATUSREQUEST']._serialized_start=434
+  _globals['_GETSTATUSREQUEST']._serialized_end=452
+  _globals['_GETSTATUSRESPONSE']._serialized_start=455
+  _globals['_GETSTATUSRESPONSE']._serialized_end=935
+  _globals['_NODE']._serialized_start=938
+  _globals['_NODE']._serialized_end=1165
+  _globals['_ADDNODEREQUEST']._serialized_start=1167
+  _globals['_ADDNODEREQUEST']._serialized_end=1225
+  _globals['_ADDNODERESPONSE']._serialized_start=1227
+  _globals['_ADDNODERESPONSE']._serialized_end=1244
+  _globals['_REMOVENODEREQUEST']._serialized_start=1246
+  _globals['_REMOVENODEREQUEST']._serialized_end=1281
+  _globals['_REMOVENODERESPONSE']._serialized_start=1283
+  _globals['_REMOVENODERESPONSE']._serialized_end=1303
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=1305
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=1357
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=1359
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=1416
+  _globals['_GETSETTINGSREQUEST']._serialized_start=1418
+  _globals['_GETSETTINGSREQUEST']._serialized_end=1458
+  _globals['_GETSETTINGSRESPONSE']._serialized_start=1460
+  _globals['_GETSETTINGSRESPONSE']._serialized_end=1550
+  _globals['_UPDATESETTINGSREQUEST']._serialized_start=1552
+  _globals['_UPDATESETTINGSREQUEST']._serialized_end=1666
+  _globals['_UPDATESETTINGSRESPONSE']._serialized_start=1668
+  _globals['_UPDATESETTINGSRESPONSE']._serialized_end=1761
+  _globals['_DELETEPOOLREQUEST']._serialized_start=1763
+  _globals['_DELETEPOOLREQUEST']._serialized_end=1802
+  _globals['_DELETEPOOLRESPONSE']._serialized_start=1804
+  _globals['_DELETEPOOLRESPONSE']._serialized_end=1850
+  _globals['_SETTINGS']._serialized_start=1853
+  _globals['_SETTINGS']._serialized_end=3528
+  _globals['_CLUSTERSERVICE']._serialized_start=3531
+  _globals['_CLUSTERSERVICE']._serialized_end=4274
 # @@protoc_insertion_point(module_scope)

@@ -1,4 +1,5 @@
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from kvgate.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -44,7 +45,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("node_id", "leader_id", "state", "term", "applied_index", "commit_index", "nodes", "failure_tolerance", "version", "cluster_id", "writable", "health", "ledger_time")
+    __slots__ = ("node_id", "leader_id", "state", "term", "applied_index", "commit_index", "nodes", "failure_tolerance", "version", "cluster_id", "writable", "health", "ledger_time", "recorded_until")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +59,7 @@ class GetStatusResponse(_message.Message):
     WRITABLE_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
     LEDGER_TIME_FIELD_NUMBER: _ClassVar[int]
+    RECORDED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     node_id: str
     leader_id: str
     state: str
@@ -71,7 +73,8 @@ class GetStatusResponse(_message.Message):
     writable: bool
     health: str
     ledger_time: int
-    def __init__(self, node_id: _Optional[str] = ..., leader_id: _Optional[str] = ..., state: _Optional[str] = ..., term: _Optional[int] = ..., applied_index: _Optional[int] = ..., commit_index: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., failure_tolerance: _Optional[int] = ..., version: _Optional[str] = ..., cluster_id: _Optional[str] = ..., writable: bool = ..., health: _Optional[str] = ..., ledger_time: _Optional[int] = ...) -> None: ...
+    recorded_until: _timestamp_pb2.Timestamp
+    def __init__(self, node_id: _Optional[str] = ..., leader_id: _Optional[str] = ..., state: _Optional[str] = ..., term: _Optional[int] = ..., applied_index: _Optional[int] = ..., commit_index: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., failure_tolerance: _Optional[int] = ..., version: _Optional[str] = ..., cluster_id: _Optional[str] = ..., writable: bool = ..., health: _Optional[str] = ..., ledger_time: _Optional[int] = ..., recorded_until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("id", "address", "voter", "reachable", "applied_index", "version", "api_address", "lag")
