@@ -62,6 +62,14 @@ $(VENV)/tools: rpc/python/requirements-dev.txt
 $(BIN)/enginesim:
 	$(GO) build -o $@ ./integration/enginesim/cmd/enginesim
 
+# What reads the files of deploy/ in tests, at the versions of a module of its own: Prometheus's promtool without its
+# service discoveries, and one program for the rest. The first build takes some minutes.
+TOOLS := integration/deploy/tools
+$(BIN)/promtool: $(TOOLS)/go.mod
+	cd $(TOOLS) && $(GO) build -tags remove_all_sd -o $@ github.com/prometheus/prometheus/cmd/promtool
+$(BIN)/deploytools: $(TOOLS)/go.mod $(wildcard $(TOOLS)/*.go)
+	cd $(TOOLS) && $(GO) build -o $@ .
+
 .PHONY: test-short
 test-short: ## Run the tests of the packages, without processes and real routers
 	$(GO) test $$($(GO) list ./... | grep -v /integration)

@@ -51,6 +51,10 @@ func newCallMetrics() *callMetrics {
 		procedure := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
 		m.byName[procedure] = m.seconds.WithLabelValues(methodLabel(method))
 	}
+	// From 0 on, so that a rate sees the first ones, too.
+	for _, cause := range untrackedCauses() {
+		m.untracked.WithLabelValues(cause)
+	}
 	return m
 }
 

@@ -122,6 +122,17 @@ var faults = []fault{
 // internal is what no row matches.
 var internal = fault{code: connect.CodeInternal, name: CodeInternal, ours: true}
 
+// untrackedCauses lists the names of what an Acquire fails open on.
+func untrackedCauses() []string {
+	causes := []string{internal.name}
+	for _, f := range faults {
+		if f.ours {
+			causes = append(causes, f.name)
+		}
+	}
+	return causes
+}
+
 func faultOf(err error) fault {
 	for _, f := range faults {
 		if errors.Is(err, f.is) {

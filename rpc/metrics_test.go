@@ -151,6 +151,12 @@ func TestUntrackedBypassesAreCounted(t *testing.T) {
 	r := start(t, &fakeBackend{acquire: func(context.Context, ledger.Acquire) (ledger.Decision, error) {
 		return ledger.Decision{}, fsm.ErrNoLeader
 	}})
+	families := r.scrape()
+	for _, cause := range []string{CodeNoLeader, CodeTimeout, CodeReadOnly, CodeShutdown, CodeInternal} {
+		if got := value(families, "agentic_kv_untracked_bypass_total", map[string]string{"cause": cause}); got != 0 {
+			t.Errorf("%s begins with %v, want a series of 0: a rate does not see the first increase of one that appears", cause, got)
+		}
+	}
 	for range 3 {
 		r.post("AdmissionService/Acquire", oneTicket).ok(t)
 	}

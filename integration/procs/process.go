@@ -30,6 +30,9 @@ type Node struct {
 	Listen, RaftListen string
 	// Args are further flags of `kvgate serve`: at least how the node becomes part of a cluster.
 	Args []string
+	// Argv, when set, is the whole command line after the program, in place of one made from the fields above; Listen
+	// and ID must agree with it.
+	Argv []string
 	// Env are further variables, NAME=VALUE.
 	Env []string
 	// Netns is the name of a network namespace to run in, as `ip netns` knows it; empty means the test's.
@@ -223,6 +226,9 @@ func (p *Process) command() *exec.Cmd {
 		n.Binary, "serve", "--node-id", n.ID, "--data-dir", n.DataDir, "--listen", n.Listen, "--raft-listen", n.RaftListen,
 	}
 	argv = append(argv, n.Args...)
+	if n.Argv != nil {
+		argv = append([]string{n.Binary}, n.Argv...)
+	}
 	if n.Netns != "" {
 		// It replaces itself by the program, so that the process id stays.
 		argv = append([]string{"ip", "netns", "exec", n.Netns}, argv...)
