@@ -164,7 +164,7 @@ func TestFromTheFileAlone(t *testing.T) {
 
 	expect(t, "the journal", kvgate(t, "journal", "--from", file, "--kind", "holder_expired,epoch,settings,capacity"),
 		clock+` +holder_expired +w:1 +4,000 `, clock+` +holder_expired +w:2 +4,000 `, clock+` +holder_expired +w:3 +4,000 `,
-		clock+` +epoch .*-`+engine, clock+` +settings .*headroom=0\.1 \(was 1\)`, clock+` +capacity .*ceiling 20000 -> 2000 tokens`)
+		clock+` +epoch .*-`+engine, clock+` +settings .*headroom=0\.1 \(was 1\) \(by a caller at 127\.0\.0\.1 through n1\)`, clock+` +capacity .*ceiling 20000 -> 2000 tokens`)
 
 	expect(t, "the story of the ticket that waited", kvgate(t, "journal", "explain", "big:0", "--from", file),
 		`(?m)^Ticket big:0, pool default$`, clock+`  It had to wait \(capacity_exhausted\), for at most 1m00s: it needed 25,000 tokens and 18,000 of 30,000 were free\.`,
@@ -183,7 +183,7 @@ func TestFromTheFileAlone(t *testing.T) {
 	expect(t, "the report", told,
 		incident+`Holder worker-7 went silent and was given up</p>\s*<p>3 leases with 12,000 tokens, 40\.0% of the ceiling, came back\.</p>\s*<p class="tickets">Tickets: <code>w:1</code>, <code>w:2</code>, <code>w:3</code>`,
 		incident+`Engine `+engine+` lost</p>\s*<p>.*The ceiling went from 30,000 to 20,000 tokens\.</p>`,
-		incident+`Settings changed: headroom 1 -&gt; 0\.1</p>\s*<p>The ceiling went from 20,000 to 2,000 tokens\.</p>`,
+		incident+`Settings changed: headroom 1 -&gt; 0\.1</p>\s*<p>Asked for by a caller at 127\.0\.0\.1 through n1\. The ceiling went from 20,000 to 2,000 tokens\.</p>`,
 		`<code>big:0</code> waited`)
 
 	var replay struct {
