@@ -17,8 +17,12 @@ import (
 // maxFillRecords is about how many records one answer carries.
 const maxFillRecords = 5000
 
-// errNotKept: a node was asked for events that it no longer has.
-var errNotKept = errors.New("events are not kept there any more")
+var (
+	// errNotKept: a node was asked for events that it no longer has.
+	errNotKept = errors.New("events are not kept there any more")
+	// errNotThere: a node was asked for events that it does not have yet.
+	errNotThere = errors.New("events are not there yet")
+)
 
 // fill brings the journal up to index, the one that a snapshot stands for. What no node can give is said
 // by the first kept index.
@@ -86,9 +90,19 @@ func (r *Replica) copyFrom(addr string, from, to uint64, put func(store.JournalE
 	}
 }
 
+// haveEvents returns nil when every event up to index that there is is on disk here. A node that has not come that
+// far, or cannot write them, must say so: what it left out would be a hole in the journal of the node that asks. The
+// leader has all there are, also while index is one that a restore by an operator leapt to.
+func (r *Replica) haveEvents(ctx context.Context, index uint64) error {
+	if applied := r.machine.applied.Load(); applied < index && r.leading() == nil {
+		return fmt.Errorf("%w: this node is at entry %d, wanted are events up to %d", errNotThere, applied, index)
+	}
+	return r.machine.flush(ctx)
+}
+
 // Events implements the peer service.
 func (p *peers) Events(ctx context.Context, req *connect.Request[fsmpb.EventsRequest]) (*connect.Response[fsmpb.EventsResponse], error) {
-	if err := p.replica.machine.catchUp(ctx); err != nil {
+	if err := p.replica.haveEvents(ctx, req.Msg.ToIndex); err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	trail := p.replica.machine.trail

@@ -1,13 +1,19 @@
 package fsm
 
 import (
+	"connectrpc.com/connect"
+	"context"
+	"errors"
+	"kvgate/fsm/fsmpb"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -78,5 +84,52 @@ func TestDeletedSegmentComesBack(t *testing.T) {
 	}
 	if !s.log.has("a segment of the journal is missing") {
 		t.Error("the node does not say what is missing")
+	}
+}
+
+// TestEventsThatAreNotThereYet: a node that could give only a part of what is wanted says so, so that no journal gets
+// a hole: one whose disk takes no more, and one that has not come that far.
+func TestEventsThatAreNotThereYet(t *testing.T) {
+	c := startCluster(t)
+	c.budget(1000)
+	full := c.leader()
+	var free atomic.Bool
+	putWith(full.machine, func(p *page) error {
+		if free.Load() {
+			return full.machine.persist(p)
+		}
+		return store.ErrNoSpace
+	})
+	admit(t, full.Replica, ask("a", 10))
+	to := full.machine.applied.Load()
+	ask := func(m *member, index uint64) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := m.peers.Events(ctx, connect.NewRequest(&fsmpb.EventsRequest{FromIndex: 1, ToIndex: index}))
+		return err
+	}
+	if err := ask(full, to); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a node with a full disk answers %v", err)
+	}
+	free.Store(true)
+	must(t, full.machine.flush(t.Context()))
+	must(t, ask(full, to))
+	behind := c.followers()[0]
+	must(t, behind.machine.reach(t.Context(), to))
+	must(t, ask(behind, to))
+	if err := ask(behind, to+1000); !errors.Is(err, errNotThere) {
+		t.Errorf("a node that lags answers %v", err)
+	}
+}
+
+// putWith changes how a machine that is at work writes its pages.
+func putWith(m *Machine, put func(*page) error) {
+	for done := false; !done; {
+		m.rest()
+		m.mu.Lock()
+		if done = !m.scribe.writing; done {
+			m.scribe.put = put
+		}
+		m.mu.Unlock()
 	}
 }

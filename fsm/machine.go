@@ -36,6 +36,10 @@ type Machine struct {
 	// newest is the newest command version that this node applies.
 	newest uint32
 
+	// leapt is the entry to which this node, leading, has an operator's restore leap: its journal lacks nothing up
+	// to there, and no other node has come that far.
+	leapt atomic.Uint64
+
 	// applied is the newest index whose effects are in the ledger.
 	applied atomic.Uint64
 	// changed gets a token after every batch, for whoever waits for the next deadline, and moved one after

@@ -139,6 +139,7 @@ func (r *Replica) replace(ctx context.Context, t *term, source *Offline, dir str
 	if err := r.verifyLead(ctx); err != nil {
 		return done, err
 	}
+	r.machine.leapt.Store(p.index)
 	meta := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: p.index - 1, Term: p.term, Size: size}
 	if err := r.raft.Restore(meta, file, restoreTimeout); err != nil {
 		return done, unsettled(err)

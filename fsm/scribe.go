@@ -125,12 +125,16 @@ func (m *Machine) refusal() {
 	m.scribe.wake()
 }
 
-// turnPage takes what is to be written.
+// turnPage takes what is to be written: nothing once the node halts, since an entry that cannot be applied may have
+// changed some rows already, and entries before it in its batch are not accounted for.
 func (m *Machine) turnPage() (*page, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &m.scribe
 	p := &page{at: s.at, term: s.term, events: s.events, first: m.core.ledger.Meta().JournalFirst}
+	if s.failed != nil {
+		return p, s.failed
+	}
 	s.behind, s.events = 0, nil
 	var err error
 	p.rows, err = m.core.takeRows()
@@ -194,13 +198,15 @@ func (m *Machine) awaitDisk(ctx context.Context, ready func() bool) error {
 }
 
 // persist writes events, then rows: after a crash in between, the entries are applied again and write
-// the same events over themselves.
+// the same events over themselves. It may be called again with a page of which the disk took a part.
 func (m *Machine) persist(p *page) error {
 	if err := m.trail.Append(p.events...); err != nil {
 		return err
 	}
-	if err := m.state.Apply(p.at, p.term, p.rows); err != nil {
-		return err
+	if at, _ := m.state.Applied(); at < p.at {
+		if err := m.state.Apply(p.at, p.term, p.rows); err != nil {
+			return err
+		}
 	}
 	if p.first <= m.trail.First() {
 		return nil

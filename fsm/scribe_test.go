@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/hashicorp/raft"
 
@@ -106,15 +107,17 @@ func TestScribeHoldsApplyBack(t *testing.T) {
 	}
 }
 
-// TestScribeTriesAgain: a page that a full disk refused is written when there is room.
+// TestScribeTriesAgain: a page that a full disk refused, or took in part, is written when there is room.
 func TestScribeTriesAgain(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	defer r.close()
-	refused := false
+	refused := 0
 	r.scribe.put = func(p *page) error {
-		if !refused {
-			refused = true
+		switch refused++; refused {
+		case 1:
 			return fmt.Errorf("write: %w", store.ErrNoSpace)
+		case 2: // the journal could not be trimmed, say
+			return errors.Join(r.persist(p), store.ErrNoSpace)
 		}
 		return r.persist(p)
 	}
@@ -122,7 +125,7 @@ func TestScribeTriesAgain(t *testing.T) {
 		r.Apply(e)
 	}
 	r.checkImage()
-	if !refused || len(r.halts) > 0 {
+	if refused < 3 || len(r.halts) > 0 {
 		t.Errorf("refused %v, halted %v", refused, r.halts)
 	}
 }
@@ -228,4 +231,32 @@ func TestKilledBehindItsLog(t *testing.T) {
 		t.Error("the log leads elsewhere")
 	}
 	left.checkImage()
+}
+
+// TestHalfABatchIsNotWritten: an entry that cannot be applied halts the node while it is still to write what came
+// before. Nothing of the batch may be on disk then: its entries are applied again by a build that knows them all.
+func TestHalfABatchIsNotWritten(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r, steady := newRig(t, root), newRig(t, root)
+		defer func() { r.close() }()
+		defer steady.close()
+		log := turns(t, 6)
+		r.Apply(log[0])
+		r.rest()
+		r.Apply(log[1])
+		synctest.Wait() // more is being waited for, to be written with it
+		newer := entry(t, 4, &fsmpb.Batch{Version: Version + 1, LedgerTime: 50})
+		r.ApplyBatch([]*raft.Log{log[2], newer})
+		r.rest()
+		if at, _ := r.state.Applied(); at != 1 || len(r.halts) != 1 {
+			t.Errorf("the image is of entry %d, want 1; halted with %v", at, r.halts)
+		}
+		r.restart()
+		r.ApplyBatch(log)
+		steady.ApplyBatch(log)
+		if r.hash() != steady.hash() || !equalEvents(r, steady) {
+			t.Error("the log leads elsewhere than without the halt")
+		}
+	})
 }

@@ -69,7 +69,9 @@ func (m *Machine) Restore(rc io.ReadCloser) error {
 		return err
 	}
 	header, err := m.state.Replace(rc, func(h *store.Header) error {
-		m.fill(h.Index)
+		if h.Index != m.leapt.Load() {
+			m.fill(h.Index)
+		}
 		// raft may now forget the entries from which the journal could be made again.
 		return errors.Join(m.trail.Seal(), noteRestore(m.trail, h))
 	})

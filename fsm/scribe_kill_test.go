@@ -1,0 +1,100 @@
+package fsm
+
+import (
+	"os"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	"pgregory.net/rapid"
+)
+
+// killed copies a machine's files at one moment of its writing: what a kill leaves.
+type killed struct {
+	*rig
+	step func(done int)
+}
+
+// write is persist in steps, each of which may be the last.
+func (k *killed) write(p *page) error {
+	for done, step := range []func() error{
+		func() error { return k.trail.Append(p.events...) },
+		func() error { return k.state.Apply(p.at, p.term, p.rows) },
+		func() error { return k.persist(p) }, // what is left to do: trimming
+	} {
+		k.step(done)
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	k.step(3)
+	return nil
+}
+
+func (r *rig) copyTo(path string) *rig {
+	check(r.t, os.CopyFS(path, os.DirFS(r.path)))
+	return &rig{t: r.t, path: path}
+}
+
+// TestKilledAtAnyMoment: whatever of a page is on disk when a node is killed, and whether it had sealed its journal for a
+// snapshot before, the log leads to the same state and the same journal, also when the node is killed once more meanwhile.
+func TestKilledAtAnyMoment(t *testing.T) {
+	root := t.TempDir()
+	rapid.Check(t, func(rt *rapid.T) {
+		steady, victim := newRig(rt, root), newRig(rt, root)
+		defer steady.close()
+		gen := &batches{t: rt, machine: steady.Machine}
+		log := []*raft.Log{entry(rt, 1, gen.first())}
+		steady.Apply(log[0])
+		for i := range rapid.IntRange(1, 25).Draw(rt, "entries") {
+			log = append(log, entry(rt, uint64(i)+2, gen.batch()))
+			steady.Apply(log[i+1])
+		}
+		for range rapid.IntRange(1, 3).Draw(rt, "kills") {
+			victim = killDuring(rt, root, victim, log)
+		}
+		defer victim.close()
+		from := rapid.Uint64Range(0, victim.applied.Load()).Draw(rt, "replayed from")
+		feed(rt, victim, log[from:])
+		compareRigs(rt, victim, steady)
+	})
+}
+
+// feed applies entries in groups.
+func feed(t *rapid.T, r *rig, log []*raft.Log) {
+	for len(log) > 0 {
+		n := rapid.IntRange(1, len(log)).Draw(t, "group")
+		r.ApplyBatch(log[:n])
+		log = log[n:]
+		switch rapid.SampledFrom([]string{"nothing", "rest", "snapshot"}).Draw(t, "after a group") {
+		case "rest":
+			r.rest()
+		case "snapshot":
+			r.snapshot()
+		}
+	}
+}
+
+// killDuring feeds a machine and returns what was left of it at some moment.
+func killDuring(t *rapid.T, root string, r *rig, log []*raft.Log) (left *rig) {
+	at, page := rapid.IntRange(0, 3).Draw(t, "step"), rapid.IntRange(0, 4).Draw(t, "page")
+	path, err := os.MkdirTemp(root, "left-")
+	check(t, err)
+	k := &killed{rig: r}
+	k.step = func(done int) {
+		if page == 0 && done == at {
+			left = r.copyTo(path)
+		}
+		if done == 3 {
+			page--
+		}
+	}
+	r.scribe.put = k.write
+	feed(t, r, log[rapid.Uint64Range(0, r.applied.Load()).Draw(t, "from"):])
+	r.rest()
+	if left == nil {
+		left = r.copyTo(path)
+	}
+	r.close()
+	left.open()
+	return left
+}
