@@ -43,7 +43,9 @@ func (all exports) add(name string, family *dto.MetricFamily) {
 		if all[n] == nil {
 			all[n] = map[string]bool{"job": true, "instance": true} // from Prometheus
 		}
-		all[n]["le"] = all[n]["le"] || strings.HasSuffix(n, "_bucket")
+		if strings.HasSuffix(n, "_bucket") {
+			all[n]["le"] = true
+		}
 		for _, m := range family.Metric {
 			for _, l := range m.Label {
 				all[n][l.GetName()] = true

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -44,7 +44,7 @@ func selectors(expr parser.Expr) []selector {
 		}
 		s := selector{Metric: vector.Name, Labels: []string{}, Around: []string{}}
 		for _, m := range vector.LabelMatchers {
-			if m.Name != labels.MetricName {
+			if m.Name != model.MetricNameLabel {
 				s.Labels = append(s.Labels, m.Name)
 			}
 		}

@@ -12,7 +12,7 @@ func systemd(file string) (map[string]map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer opened.Close()
+	defer func() { _ = opened.Close() }() // only read
 	options, err := unit.DeserializeOptions(opened)
 	if err != nil {
 		return nil, err
