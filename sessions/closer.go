@@ -47,7 +47,8 @@ type Options struct {
 	// Parallel bounds the calls in flight, 64 by default, PerEngine those to one engine, 8.
 	Parallel, PerEngine int
 	// Rate bounds the calls started in a second, after the first Parallel: many sessions that end at once on
-	// engines that answer at once must leave admission its share of the processors. 3,000 a processor by default.
+	// engines that answer at once must leave admission its share of the processors. Aborts count, but do not wait.
+	// 3,000 a processor by default.
 	Rate int
 	// CallTimeout bounds one call; 5 s.
 	CallTimeout time.Duration
@@ -211,8 +212,8 @@ func (r *run) dispatch() {
 	r.mu.Lock()
 	ready := r.desk.next(now, allowed)
 	r.mu.Unlock()
-	r.pace.AllowN(now, len(ready))
-	if len(ready) == allowed {
+	r.pace.AllowN(now, min(allowed, len(ready)))
+	if len(ready) >= allowed {
 		r.resume.Reset(paceTick)
 	}
 	for _, t := range ready {

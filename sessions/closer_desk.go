@@ -167,7 +167,7 @@ func (d *desk) lane(engine, path string) *lane {
 	name := laneName{engine, path}
 	l := d.lanes[name]
 	if l == nil {
-		l = newLane(engine, &d.opt)
+		l = newLane(engine, path, &d.opt)
 		for _, other := range []string{pathClose, pathAbort} {
 			if o := d.lanes[laneName{engine, other}]; o != nil {
 				l.engine = o.engine
@@ -188,13 +188,13 @@ func (d *desk) sweep() {
 	clear(d.lanes)
 }
 
-// next takes the tasks that may start now, one per lane and round, and no more than are allowed.
-func (d *desk) next(now time.Time, allowed int) []*task {
-	var ready []*task
-	for idle := 0; len(ready) < allowed && d.flying < d.opt.Parallel && idle < len(d.order); {
+// next takes the tasks that may start now, one per lane and round. Aborts are taken beyond what the rate allows: their
+// phase lasts abort_timeout, and a close that is told while the request still runs frees nothing.
+func (d *desk) next(now time.Time, allowed int) (ready []*task) {
+	for idle := 0; d.flying < d.opt.Parallel && idle < len(d.order); {
 		l := d.order[d.turn%len(d.order)]
 		d.turn++
-		t := l.pop(now)
+		t := l.pop(now, len(ready) >= allowed)
 		if t == nil {
 			idle++
 			continue

@@ -10,13 +10,16 @@ import (
 // lane is the queue of one engine's calls of one kind. An engine that fails them is left alone for a while, then
 // probed with one call, so that a dead one costs the others nothing.
 type lane struct {
-	url   string
+	// path is of the calls that the lane is for.
+	url, path string
 	opt   *Options
 	queue fifo
 	// engine is shared by the lanes of one engine.
 	engine *engineLoad
 	// late are tasks that the engine refused; each has its own pause.
-	late   []*task
+	late []*task
+	// again: it is the turn of those. Else an engine that refuses many calls would hear of nothing else.
+	again  bool
 	flying int
 	// window is how many calls may be in flight. It starts small and grows with each answer: engines
 	// that hang from the start must not take all of Options.Parallel before the first times out.
@@ -31,8 +34,8 @@ const firstWindow = 2
 // engineLoad counts the calls in flight to one engine.
 type engineLoad struct{ flying int }
 
-func newLane(url string, opt *Options) *lane {
-	return &lane{url: url, opt: opt, engine: &engineLoad{}, window: min(firstWindow, opt.PerEngine), retry: retry{opt: opt}}
+func newLane(url, path string, opt *Options) *lane {
+	return &lane{url: url, path: path, opt: opt, engine: &engineLoad{}, window: min(firstWindow, opt.PerEngine), retry: retry{opt: opt}}
 }
 
 func (l *lane) push(t *task) {
@@ -43,15 +46,27 @@ func (l *lane) push(t *task) {
 	l.queue.push(t)
 }
 
-// pop takes the task that may start now, nil when there is none.
-func (l *lane) pop(now time.Time) *task {
-	if l.flying >= l.window || l.engine.flying >= l.opt.PerEngine || now.Before(l.retry.at) {
+// pop takes the task that may start now, nil when there is none. held: the rate is used up, so that only aborts may
+// start, and of those none that was refused before.
+func (l *lane) pop(now time.Time, held bool) *task {
+	switch {
+	case l.flying >= l.window || l.engine.flying >= l.opt.PerEngine || now.Before(l.retry.at):
+		return nil
+	case held && l.path == pathAbort:
+		return l.queue.pop()
+	case held:
 		return nil
 	}
-	if t := l.popLate(now); t != nil {
+	if l.again = !l.again; l.again {
+		if t := l.popLate(now); t != nil {
+			return t
+		}
+		return l.queue.pop()
+	}
+	if t := l.queue.pop(); t != nil {
 		return t
 	}
-	return l.queue.pop()
+	return l.popLate(now)
 }
 
 func (l *lane) popLate(now time.Time) *task {
