@@ -12,8 +12,8 @@ import (
 type lane struct {
 	// path is of the calls that the lane is for.
 	url, path string
-	opt   *Options
-	queue fifo
+	opt       *Options
+	queue     fifo
 	// engine is shared by the lanes of one engine.
 	engine *engineLoad
 	// late are tasks that the engine refused; each has its own pause.

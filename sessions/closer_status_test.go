@@ -115,7 +115,7 @@ func TestAnAbortWithoutAnswerIsTold(t *testing.T) {
 }
 
 func TestRefusalsAreBoundedInAReport(t *testing.T) {
-	d, now := newDesk(Options{Parallel: 64, PerEngine: 8}), time.Now()
+	d, now := newDesk(Options{Parallel: 1, PerEngine: 8}), time.Now()
 	w := Work{Pool: "p", Session: "s", Seq: 1, Phase: Aborting, Engines: []string{"e1"}}
 	for i := range maxRefusals + 10 {
 		w.Aborts = append(w.Aborts, AbortTask{Ticket: ticketName(i), RID: ticketName(i)})
