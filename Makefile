@@ -38,7 +38,7 @@ build: ## Build bin/kvgate
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/kvgate ./cmd/kvgate
 
 .PHONY: test
-test: test-python ## Run every test; needs Python 3, Chromium, and the package registries for the real routers
+test: test-python $(BIN)/promtool $(BIN)/deploytools ## Run every test; needs Python 3, Chromium, and the package registries for the real routers
 	$(GO) vet ./...
 	$(GO) test -timeout 20m ./...
 

@@ -1,10 +1,15 @@
 package deploy
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"kvgate/integration/procs"
 )
 
 type unit map[string]map[string][]string
@@ -93,9 +98,35 @@ func TestSystemdNodesForm(t *testing.T) {
 	})
 	c.trust(dir, roots, "s3cret")
 	c.ready()
+	backUp(t, c)
 	for _, n := range c.nodes {
 		if err := n.Stop(); err != nil {
 			t.Errorf("node %s does not end well: %v", n.Node().ID, err)
 		}
+	}
+}
+
+// backUp runs the command of the backup unit and looks into what it saved.
+func backUp(t *testing.T, c *cluster) {
+	t.Helper()
+	var u unit
+	understand(t, &u, "systemd", "systemd/kvgate-backup.service")
+	command := strings.NewReplacer("/usr/local/bin/kvgate", procs.Build(t), "%%", "%").Replace(u.one(t, "Service", "ExecStart"))
+	shell, script, quoted := strings.Cut(command, " -c '")
+	if script = strings.TrimSuffix(script, "'"); shell != "/bin/sh" || !quoted {
+		t.Fatalf("ExecStart=%s: want a script of /bin/sh", command)
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(shell, "-c", script)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "STATE_DIRECTORY=" + dir}, c.env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+	saved, err := filepath.Glob(filepath.Join(dir, "[1-7]-[0-2][0-9].kvgate"))
+	if err != nil || len(saved) != 1 {
+		t.Fatalf("saved %v (%v), want one file of this hour", saved, err)
+	}
+	if out := c.do("snapshot", "inspect", saved[0]); !strings.Contains(out, "n3") {
+		t.Errorf("the backup does not name the nodes:\n%s", out)
 	}
 }
