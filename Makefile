@@ -63,7 +63,7 @@ $(BIN)/enginesim:
 	$(GO) build -o $@ ./integration/enginesim/cmd/enginesim
 
 # What reads the files of deploy/ in tests, at the versions of a module of its own: Prometheus's promtool without its
-# service discoveries, and one program for the rest. The first build takes some minutes.
+# service discoveries, and one program for the rest. The first build takes about two minutes.
 TOOLS := integration/deploy/tools
 $(BIN)/promtool: $(TOOLS)/go.mod
 	cd $(TOOLS) && $(GO) build -tags remove_all_sd -o $@ github.com/prometheus/prometheus/cmd/promtool
