@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -139,9 +140,9 @@ func writeStories(out io.Writer, stories []explained, zone *time.Location) error
 	return nil
 }
 
-// book is a whole journal, with what is needed to read it.
+// book is a whole journal, on disk, with what is needed to read it.
 type book struct {
-	events   []*kvgatev1.JournalEvent
+	events   *story.Spool
 	settings map[string]*kvgatev1.Settings
 	kept     *kvgatev1.ReadJournalResponse
 }
@@ -149,16 +150,31 @@ type book struct {
 // bookPage is how many events one call asks for.
 const bookPage = 10_000
 
-// readBook reads everything that the journal has kept.
-func (c *client) readBook(ctx context.Context) (*book, error) {
-	b := &book{}
-	var err error
-	b.kept, err = c.eachEvent(ctx, &kvgatev1.ReadJournalRequest{}, func(e *kvgatev1.JournalEvent) { b.events = append(b.events, e) })
+// readBook reads everything that the journal has kept. Whoever asks for it closes it.
+func (c *client) readBook(ctx context.Context) (b *book, err error) {
+	b = &book{}
+	if b.events, err = story.NewSpool(); err != nil {
+		return nil, err
+	}
+	var kept error
+	b.kept, err = c.eachEvent(ctx, &kvgatev1.ReadJournalRequest{}, func(e *kvgatev1.JournalEvent) {
+		if kept == nil {
+			_, kept = b.events.Append(e)
+		}
+	})
+	if err = errors.Join(err, kept); err == nil {
+		err = b.events.Flush()
+	}
 	if err == nil {
 		b.settings, err = c.settingsNow(ctx)
 	}
-	return b, err
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
 }
+
+func (b *book) close() error { return b.events.Close() }
 
 // eachEvent calls fn with every event that matches, in order, and returns the first page without its events.
 func (c *client) eachEvent(ctx context.Context, req *kvgatev1.ReadJournalRequest, fn func(*kvgatev1.JournalEvent)) (kept *kvgatev1.ReadJournalResponse, err error) {
@@ -218,14 +234,14 @@ func (b *book) keptSince(zone *time.Location) string {
 }
 
 // wall returns a moment as wall time: for ledger time that of the first event that is not before it.
-func (b *book) wall(p moment) time.Time {
+func (b *book) wall(p moment) (at time.Time, err error) {
 	if !p.inLedger {
-		return p.wall
+		return p.wall, nil
 	}
-	for _, e := range b.events {
-		if e.WallTime != nil && !less(e, p) {
-			return e.WallTime.AsTime()
+	err = b.events.Each(func(e *kvgatev1.JournalEvent) {
+		if at.IsZero() && e.WallTime != nil && !less(e, p) {
+			at = e.WallTime.AsTime()
 		}
-	}
-	return time.Time{}
+	})
+	return at, err
 }

@@ -38,9 +38,6 @@ type follower struct {
 // follow prints events until the command is interrupted, --limit events are shown or, for a file, there are
 // no more.
 func follow(ctx context.Context, c *client, f *journalFlags, w timeWindow) error {
-	if !w.until.isZero() {
-		return usagef("until: has no meaning with --follow")
-	}
 	if c.output == outputJSON {
 		return badValue("output", c.output, "table, jsonl or csv with --follow")
 	}

@@ -67,6 +67,9 @@ func newJournalCommand(m *Main) *cobra.Command {
 	cmd.AddCommand(newExplainCommand(m))
 	return clientCommandWith(m, cmd, outputs, func(ctx context.Context, c *client, _ []string) error {
 		f.limited = cmd.Flags().Changed("limit")
+		if f.follow && f.until != "" {
+			return usagef("until: has no meaning with --follow")
+		}
 		window, err := f.resolve(ctx, c)
 		if err != nil {
 			return err

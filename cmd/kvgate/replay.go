@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -97,14 +98,21 @@ func parseChange(sets []string) (func(*ledger.Settings) error, error) {
 	}, nil
 }
 
-func runReplay(ctx context.Context, c *client, w timeWindow, change func(*ledger.Settings) error) error {
+func runReplay(ctx context.Context, c *client, w timeWindow, change func(*ledger.Settings) error) (err error) {
 	book, err := c.readBook(ctx)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, book.close()) }()
 	pool := orElse(c.pool, ledger.DefaultPool)
-	events := slices.DeleteFunc(book.events, func(e *kvgatev1.JournalEvent) bool { return !w.contains(e) })
-	x, err := whatif.Run(whatif.Input{Events: events, Pool: pool, Settings: book.settings[pool], Change: change})
+	within := func(fn func(*kvgatev1.JournalEvent)) error {
+		return book.events.Each(func(e *kvgatev1.JournalEvent) {
+			if w.contains(e) {
+				fn(e)
+			}
+		})
+	}
+	x, err := whatif.Run(whatif.Input{Journal: within, Pool: pool, Settings: book.settings[pool], Change: change})
 	if err != nil {
 		return err
 	}

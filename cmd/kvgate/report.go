@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -35,17 +36,29 @@ func newReportCommand(m *Main) *cobra.Command {
 	})
 }
 
-func writeReport(ctx context.Context, c *client, w timeWindow, out string) error {
+func writeReport(ctx context.Context, c *client, w timeWindow, out string) (err error) {
 	book, err := c.readBook(ctx)
 	if err != nil {
 		return err
 	}
-	page := report.Build(report.Input{
-		Events: book.events, Settings: book.settings, Pool: orElse(c.pool, ledger.DefaultPool),
-		From: book.wall(w.since), Until: book.wall(w.until), Zone: c.m.Location,
+	defer func() { err = errors.Join(err, book.close()) }()
+	from, err := book.wall(w.since)
+	if err != nil {
+		return err
+	}
+	until, err := book.wall(w.until)
+	if err != nil {
+		return err
+	}
+	page, err := report.Build(report.Input{
+		Journal: book.events.Each, Settings: book.settings, Pool: orElse(c.pool, ledger.DefaultPool),
+		From: from, Until: until, Zone: c.m.Location,
 		Source: c.source(), Kept: book.keptSince(c.m.Location),
 		Made: "Made " + c.m.Now().In(c.m.Location).Format("2006-01-02 15:04 MST") + " by kvgate " + buildVersion() + ".",
 	})
+	if err != nil {
+		return err
+	}
 	if page.Empty {
 		c.note("nothing happened in this pool and window")
 	}

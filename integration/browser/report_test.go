@@ -18,6 +18,7 @@ import (
 	"kvgate/integration/recording"
 	"kvgate/ledger"
 	"kvgate/rpc/report"
+	"kvgate/rpc/story"
 )
 
 // writeReport writes a report to a file and returns its URL.
@@ -28,9 +29,12 @@ func writeReport(t *testing.T, r *recording.Recorder) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := report.Build(report.Input{
-		Events: r.Events, Pool: ledger.DefaultPool, Zone: time.UTC, Source: "a recorded night", Kept: "index 1, 2026-11-30 03:00:00.000", Made: "Made by a test.",
+	p, err := report.Build(report.Input{
+		Journal: story.Slice(r.Events), Pool: ledger.DefaultPool, Zone: time.UTC, Source: "a recorded night", Kept: "index 1, 2026-11-30 03:00:00.000", Made: "Made by a test.",
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := p.Write(f); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/story"
 	"kvgate/rpc/whatif"
 	"kvgate/store"
 )
@@ -74,7 +75,7 @@ func (c *Cluster) checkReplay(events []Event, held map[uint64]string) {
 	for i := range events {
 		all[i] = events[i].JournalEvent
 	}
-	leases, err := whatif.Verify(whatif.Input{Events: all, Pool: "default"})
+	leases, err := whatif.Verify(whatif.Input{Journal: story.Slice(all), Pool: "default"})
 	if err != nil {
 		c.t.Errorf("the journal replayed through the ledger: %v", err)
 		return

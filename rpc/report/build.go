@@ -11,8 +11,8 @@ import (
 
 // Input is what a report is made from.
 type Input struct {
-	// Events are the whole journal in order, of all pools.
-	Events []*kvgatev1.JournalEvent
+	// Journal is the whole journal, of all pools. It is read three times.
+	Journal story.Journal
 	// Settings are what the pools' settings are now.
 	Settings map[string]*kvgatev1.Settings
 	Pool     string
@@ -61,40 +61,75 @@ type worst struct {
 // maxIncidents bounds the list at the top.
 const maxIncidents = 150
 
-// Build computes a report.
-func Build(in Input) *Page {
+// Build computes a report. It holds what is open at a time, and a few words of each ticket and session; the events
+// are read anew for what else is needed. Errors: those of the journal.
+func Build(in Input) (*Page, error) {
 	p := &Page{Pool: in.Pool, Source: in.Source, Kept: in.Kept, Made: in.Made, Zone: in.Zone}
-	p.From, p.Until = window(in)
-	f := newFold(in, p.From, p.Until)
-	f.run()
+	s, err := survey(in)
+	if err != nil {
+		return nil, err
+	}
+	p.From, p.Until = s.window()
+	f := newFold(in, s, p.From, p.Until)
+	if err := f.run(); err != nil {
+		return nil, err
+	}
 	p.Empty = f.inside == 0
 	p.Charts = f.charts()
-	p.Incidents, p.MoreIncidents = incidents(in, p.From, p.Until)
+	p.Incidents, p.MoreIncidents = incidents(f.finder.Incidents(), p.From, p.Until)
 	p.Charts.Marks = marks(p.Incidents)
-	lives := f.lives()
-	p.Waits, p.Percentiles = waits(lives, f.reader.Now)
-	p.Tiles = f.tiles(lives)
-	p.Worst = worstWaits(in, lives, f.reader.Now)
-	p.Lanes, p.MoreLanes = lanes(lives, f.sessions, p.From, p.Until, f.reader.Now)
-	return p
+	p.Waits, p.Percentiles = f.sum.waits()
+	p.Tiles = f.tiles()
+	d := newDetail(f)
+	if err := d.run(); err != nil {
+		return nil, err
+	}
+	p.Worst, p.Lanes, p.MoreLanes = d.worst(), d.lanes(), d.moreLanes
+	return p, nil
 }
 
-// window fills in open ends from the journal.
-func window(in Input) (from, until time.Time) {
-	from, until = in.From, in.Until
-	for _, e := range in.Events {
-		if e.WallTime == nil {
-			continue
+// surveyed is what must be known of a journal before it is folded.
+type surveyed struct {
+	in          Input
+	from, until time.Time
+	// last is the wall time of the last event.
+	last     time.Time
+	settings map[string]*kvgatev1.Settings
+}
+
+func survey(in Input) (*surveyed, error) {
+	s := &surveyed{in: in, from: in.From, until: in.Until}
+	changed := map[string]bool{}
+	var first []*kvgatev1.JournalEvent // the first change of each pool's settings
+	err := in.Journal(func(e *kvgatev1.JournalEvent) {
+		s.last = e.WallTime.AsTime()
+		s.stretch(e)
+		if e.Kind == "settings" && e.SettingsBefore != nil && !changed[e.Pool] {
+			changed[e.Pool] = true
+			first = append(first, e)
 		}
-		at := e.WallTime.AsTime()
-		if in.From.IsZero() && (from.IsZero() || at.Before(from)) {
-			from = at
-		}
-		if in.Until.IsZero() && !at.Before(until) {
-			until = at.Add(time.Millisecond)
-		}
+	})
+	s.settings = story.SettingsBefore(first, in.Settings)
+	return s, err
+}
+
+// stretch makes open ends of the window take in an event.
+func (s *surveyed) stretch(e *kvgatev1.JournalEvent) {
+	if e.WallTime == nil {
+		return
 	}
-	if in.Until.IsZero() {
+	at := e.WallTime.AsTime()
+	if s.in.From.IsZero() && (s.from.IsZero() || at.Before(s.from)) {
+		s.from = at
+	}
+	if s.in.Until.IsZero() && !at.Before(s.until) {
+		s.until = at.Add(time.Millisecond)
+	}
+}
+
+func (s *surveyed) window() (from, until time.Time) {
+	from, until = s.from, s.until
+	if s.in.Until.IsZero() {
 		until = until.Add(until.Sub(from) / 50) // room to see the last event
 	}
 	if until.Sub(from) < time.Second {
@@ -103,8 +138,9 @@ func window(in Input) (from, until time.Time) {
 	return from, until
 }
 
-func incidents(in Input, from, until time.Time) (out []story.Incident, more int) {
-	for _, i := range story.Incidents(in.Events, in.Pool) {
+// incidents keeps those of the window.
+func incidents(all []story.Incident, from, until time.Time) (out []story.Incident, more int) {
+	for _, i := range all {
 		end := i.At
 		if i.Kind == story.Degraded {
 			end = until
@@ -135,45 +171,6 @@ func rank(i story.Incident) int {
 		return 1
 	}
 	return 2
-}
-
-// worstWaits words the longest waits; a second pass follows just those in detail.
-func worstWaits(in Input, lives []*story.Life, now int64) []worst {
-	long := slices.DeleteFunc(slices.Clone(lives), func(l *story.Life) bool { return l.Waited(now) <= 0 })
-	slices.SortStableFunc(long, func(a, b *story.Life) int { return cmp.Compare(b.Waited(now), a.Waited(now)) })
-	long = long[:min(len(long), worstCount)]
-	wanted := map[string]bool{}
-	for _, l := range long {
-		wanted[l.Ticket] = true
-	}
-	r := &story.Reader{
-		Watch:    func(pool, ticket string) bool { return pool == in.Pool && wanted[ticket] },
-		Settings: story.SettingsBefore(in.Events, in.Settings),
-	}
-	for _, e := range in.Events {
-		r.Read(e)
-	}
-	type key struct {
-		index uint64
-		n     uint32
-	}
-	detailed := map[key]*story.Life{}
-	if p := r.Pool(in.Pool); p != nil {
-		for _, l := range p.Lives {
-			if wanted[l.Ticket] {
-				detailed[key{l.First.Index, l.First.N}] = l
-			}
-		}
-	}
-	out := make([]worst, 0, len(long))
-	for _, l := range long {
-		d := detailed[key{l.First.Index, l.First.N}]
-		if d == nil {
-			d = l
-		}
-		out = append(out, worst{Story: story.Tell(d, now), Waited: d.Waited(now), Tokens: d.Tokens, Start: d.WaitFrom(), End: ending(d)})
-	}
-	return out
 }
 
 // ending says in a word what became of a wait.

@@ -50,13 +50,18 @@ type mark struct {
 // fold goes through the journal once and keeps what the charts and tables need.
 type fold struct {
 	in          Input
+	known       *surveyed
 	from, until time.Time
 	step        time.Duration
 	reader      *story.Reader
+	finder      *story.Finder
+	sum         *tally
 	c           charts
 	rates       map[string]*decision
 	at          int // the point being filled
 	inside      int // events in the window
+	read        int // events before the end of the window
+	ended       bool
 	// busy integrates reserved and ceiling over wall time in the window.
 	busyReserved, busyCeiling float64
 	previous                  time.Time
@@ -65,41 +70,54 @@ type fold struct {
 	sessions                  map[string]*sessionSpan
 }
 
-func newFold(in Input, from, until time.Time) *fold {
+func newFold(in Input, known *surveyed, from, until time.Time) *fold {
 	f := &fold{
-		in: in, from: from, until: until, step: max(until.Sub(from)/points, 1),
-		reader: &story.Reader{Settings: story.SettingsBefore(in.Events, in.Settings)},
-		rates:  map[string]*decision{}, at: -1, sessions: map[string]*sessionSpan{}, previous: from,
+		in: in, known: known, from: from, until: until, step: max(until.Sub(from)/points, 1),
+		finder: story.NewFinder(in.Pool), sum: newTally(in.Pool, from),
+		rates: map[string]*decision{}, at: -1, sessions: map[string]*sessionSpan{}, previous: from,
 	}
+	f.reader = &story.Reader{Settings: known.settings, Done: f.sum.over}
 	_, f.c.Offset = from.In(in.Zone).Zone()
 	f.c.Step = f.step.Seconds()
 	return f
 }
 
-func (f *fold) run() {
-	for _, e := range f.in.Events {
-		at := e.WallTime.AsTime()
-		if e.WallTime == nil {
-			at = f.previous
+func (f *fold) run() error {
+	err := f.in.Journal(func(e *kvgatev1.JournalEvent) {
+		f.finder.Read(e)
+		if !f.ended {
+			f.take(e)
 		}
-		if !at.Before(f.until) {
-			break
-		}
-		if !at.Before(f.from) {
-			f.advance(at)
-		}
-		f.reader.Read(e)
-		f.newest = at
-		if e.Pool == f.in.Pool {
-			f.session(e, at)
-		}
-		if !at.Before(f.from) && e.Pool == f.in.Pool {
-			f.inside++
-			f.count(e)
-			f.sample()
-		}
-	}
+	})
 	f.advance(f.until.Add(-1))
+	f.reader.Open(f.sum.open)
+	f.sum.finish(f.reader.Now)
+	return err
+}
+
+// take takes an event, unless the window is over.
+func (f *fold) take(e *kvgatev1.JournalEvent) {
+	at := e.WallTime.AsTime()
+	if e.WallTime == nil {
+		at = f.previous
+	}
+	if f.ended = !at.Before(f.until); f.ended {
+		return
+	}
+	if !at.Before(f.from) {
+		f.advance(at)
+	}
+	f.reader.Read(e)
+	f.read++
+	f.newest = at
+	if e.Pool == f.in.Pool {
+		f.session(e, at)
+	}
+	if !at.Before(f.from) && e.Pool == f.in.Pool {
+		f.inside++
+		f.count(e)
+		f.sample()
+	}
 }
 
 // advance fills the points up to a time with what is known by then.
@@ -128,8 +146,8 @@ func (f *fold) ledgerAt(t time.Time) int64 {
 	if f.newest.IsZero() {
 		return f.reader.Now
 	}
-	if last := f.in.Events[len(f.in.Events)-1].WallTime.AsTime(); t.After(last) {
-		t = last
+	if t.After(f.known.last) {
+		t = f.known.last
 	}
 	return f.reader.Now + max(0, int64(t.Sub(f.newest)))
 }
@@ -229,23 +247,8 @@ func (f *fold) charts() charts {
 	return f.c
 }
 
-// lives returns the tickets that were there in the window.
-func (f *fold) lives() []*story.Life {
-	p := f.reader.Pool(f.in.Pool)
-	if p == nil {
-		return nil
-	}
-	var out []*story.Life
-	for _, l := range p.Lives {
-		if l.Ended == nil || !l.Ended.WallTime.AsTime().Before(f.from) {
-			out = append(out, l)
-		}
-	}
-	return out
-}
-
-func (f *fold) tiles(lives []*story.Life) []tile {
-	var admitted, waited, letGo, lost float64
+func (f *fold) tiles() []tile {
+	var admitted, waited, letGo float64
 	for _, d := range f.c.Decisions {
 		switch {
 		case strings.HasPrefix(d.Name, "admitted"):
@@ -256,27 +259,20 @@ func (f *fold) tiles(lives []*story.Life) []tile {
 			letGo += d.total
 		}
 	}
-	var reclaimed int64
-	for _, l := range lives {
-		if e := l.Ended; e != nil && e.Grant != 0 && (e.Kind == "holder_expired" || e.Kind == "lease_expired" || e.Kind == "unclaimed") {
-			lost++
-			reclaimed += e.Tokens
-		}
-	}
 	used := "unknown"
 	if f.busyCeiling > 0 {
 		used = words.Percent(f.busyReserved / f.busyCeiling)
 	}
 	count := func(n float64) string { return words.Number(int64(n)) }
 	return []tile{
-		{"tickets", words.Number(len(lives)), "arrived or still open in the window"},
+		{"tickets", words.Number(f.sum.tickets), "arrived or still open in the window"},
 		{"admitted", count(admitted), "leases granted"},
 		{"queued", count(waited), "could not go at once"},
 		{"let go", count(letGo), "bypassed without a lease"},
 		{"utilisation", used, "reserved ÷ ceiling, over time"},
 		{"peak reserved", words.Number(f.peakReserved), "tokens"},
 		{"longest queue", words.Number(f.peakWaiting), "tickets at once"},
-		{"leases taken back", count(lost), words.Number(reclaimed) + " tokens"},
+		{"leases taken back", words.Number(f.sum.lost), words.Number(f.sum.reclaimed) + " tokens"},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	kvgatev1 "kvgate/rpc/kvgate/v1"
 	"kvgate/rpc/report"
+	"kvgate/rpc/story"
 	"kvgate/rpc/whatif"
 )
 
@@ -56,10 +57,13 @@ func FuzzNonsense(f *testing.F) {
 	f.Add([]byte{0, 1, 0, 1, 1, 1, 2, 0, 0, 1, 2, 250, 0, 3, 1, 9, 3, 0, 9, 255})
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		events := nonsense(raw[:min(len(raw), 2000)])
-		page := report.Build(report.Input{Events: events, Pool: "default", Zone: time.UTC})
+		page, err := report.Build(report.Input{Journal: story.Slice(events), Pool: "default", Zone: time.UTC})
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := page.Write(io.Discard); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = whatif.Run(whatif.Input{Events: events, Pool: "default"}) // an error is an answer
+		_, _ = whatif.Run(whatif.Input{Journal: story.Slice(events), Pool: "default"}) // an error is an answer
 	})
 }

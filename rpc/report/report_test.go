@@ -10,10 +10,16 @@ import (
 	"kvgate/integration/recording"
 	"kvgate/ledger"
 	"kvgate/rpc/report"
+	"kvgate/rpc/story"
 )
 
-func build(r *recording.Recorder) *report.Page {
-	return report.Build(report.Input{Events: r.Events, Pool: ledger.DefaultPool, Zone: time.UTC, Source: "a test", Kept: "index 1", Made: "Made by a test."})
+func build(t *testing.T, r *recording.Recorder) *report.Page {
+	t.Helper()
+	p, err := report.Build(report.Input{Journal: story.Slice(r.Events), Pool: ledger.DefaultPool, Zone: time.UTC, Source: "a test", Kept: "index 1", Made: "Made by a test."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func write(t *testing.T, p *report.Page) string {
@@ -31,7 +37,7 @@ func write(t *testing.T, p *report.Page) string {
 }
 
 func TestTheNightIsTold(t *testing.T) {
-	page := write(t, build(recording.Night(1)))
+	page := write(t, build(t, recording.Night(1)))
 	for _, want := range []string{
 		"Engine http://engine-3:30000 lost", "http://engine-3:30000: connection refused.", "2026-11-30 03:12:00.000",
 		"Holder worker-7 went silent and was given up", "2026-11-30 03:08:15.000", "of the ceiling, came back", "<code>bulk-00:0</code>",

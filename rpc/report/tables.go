@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -19,40 +18,6 @@ type waitBar struct {
 	AdmittedWidth, LetGoX    float64
 	LetGoWidth, OpenX, OpenW float64
 	upTo                     time.Duration
-}
-
-// waits sorts the tickets by how long they waited.
-func waits(lives []*story.Life, now int64) (bars []waitBar, percentiles []tile) {
-	bars = []waitBar{
-		{Label: "not at all", upTo: 1}, {Label: "below 100 ms", upTo: 100 * time.Millisecond}, {Label: "100 ms to 1 s", upTo: time.Second},
-		{Label: "1 to 5 s", upTo: 5 * time.Second}, {Label: "5 to 10 s", upTo: 10 * time.Second}, {Label: "10 to 30 s", upTo: 30 * time.Second},
-		{Label: "30 to 60 s", upTo: time.Minute}, {Label: "1 minute and more", upTo: math.MaxInt64},
-	}
-	all := make([]time.Duration, 0, len(lives))
-	for _, l := range lives {
-		if !l.Arrived() {
-			continue // how long it waited is not known
-		}
-		d := l.Waited(now)
-		all = append(all, d)
-		b := &bars[slices.IndexFunc(bars, func(b waitBar) bool { return d < b.upTo || b.upTo == math.MaxInt64 })]
-		switch {
-		case l.Granted != nil:
-			b.Admitted++
-		case l.Ended == nil:
-			b.Open++
-		default:
-			b.LetGo++
-		}
-	}
-	longest := 1
-	for _, b := range bars {
-		longest = max(longest, b.Admitted+b.LetGo+b.Open)
-	}
-	for i := range bars {
-		bars[i].scale(longest)
-	}
-	return bars, quantiles(all)
 }
 
 func (b *waitBar) scale(longest int) {
@@ -99,8 +64,6 @@ type lane struct {
 	Tickets int
 	Note    string
 	Bars    []laneBar
-	waited  time.Duration
-	first   time.Time
 }
 
 type laneBar struct {
@@ -115,39 +78,6 @@ const (
 	maxLanes = 40
 	maxBars  = 400
 )
-
-// lanes draws the sessions that waited longest, in the order of their first tickets.
-func lanes(lives []*story.Life, spans map[string]*sessionSpan, from, until time.Time, now int64) (out []lane, more int) {
-	byName := map[string]*lane{}
-	place := scale{from, until}
-	for _, l := range lives {
-		if l.Session == "" {
-			continue
-		}
-		x := byName[l.Session]
-		if x == nil {
-			x = &lane{Session: l.Session, first: l.First.WallTime.AsTime()}
-			if s := spans[l.Session]; s != nil {
-				x.Bars = place.session(s)
-			}
-			byName[l.Session] = x
-		}
-		x.Tickets++
-		x.waited += l.Waited(now)
-		if len(x.Bars) < maxBars {
-			x.Bars = append(x.Bars, place.life(l, now)...)
-		}
-	}
-	for _, x := range byName {
-		x.Note = words.Count(x.Tickets, "ticket", "tickets") + ", waited " + words.Duration(x.waited)
-		out = append(out, *x)
-	}
-	slices.SortFunc(out, func(a, b lane) int { return cmp.Or(cmp.Compare(b.waited, a.waited), cmp.Compare(a.Session, b.Session)) })
-	more = max(0, len(out)-maxLanes)
-	out = out[:len(out)-more]
-	slices.SortFunc(out, func(a, b lane) int { return cmp.Or(a.first.Compare(b.first), cmp.Compare(a.Session, b.Session)) })
-	return out, more
-}
 
 // scale places times in the window.
 type scale struct{ from, until time.Time }

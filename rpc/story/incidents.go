@@ -45,9 +45,10 @@ const (
 	Restored      = "restored"
 )
 
-// finder goes through a journal and collects incidents.
-type finder struct {
-	out []*Incident
+// Finder collects what stands out among the events that it is given, in order.
+type Finder struct {
+	pool string
+	out  []*Incident
 	// at are the newest incidents of a (kind, pool, subject), which events of the same log entry add to.
 	at       map[string]*Incident
 	tokens   map[*Incident]int64
@@ -69,18 +70,24 @@ type effect struct {
 	why  string
 }
 
-// Incidents lists what stands out among the events of a pool, or of all pools when pool is empty, in order.
-func Incidents(events []*Event, pool string) []Incident {
-	f := &finder{
-		at: map[string]*Incident{}, tokens: map[*Incident]int64{}, waiters: map[*Incident]int{},
+// NewFinder returns a finder for a pool, or for all pools when pool is empty.
+func NewFinder(pool string) *Finder {
+	return &Finder{
+		pool: pool, at: map[string]*Incident{}, tokens: map[*Incident]int64{}, waiters: map[*Incident]int{},
 		degraded: map[string]*Incident{}, ceiling: map[string]int64{}, last: map[string]*Incident{},
 		effects: map[*Incident]*effect{},
 	}
-	for _, e := range events {
-		if pool == "" || e.Pool == "" || e.Pool == pool {
-			f.read(e)
-		}
+}
+
+// Read takes the next event.
+func (f *Finder) Read(e *Event) {
+	if f.pool == "" || e.Pool == "" || e.Pool == f.pool {
+		f.read(e)
 	}
+}
+
+// Incidents returns what was found, in order. The finder is of no use afterwards.
+func (f *Finder) Incidents() []Incident {
 	out := make([]Incident, len(f.out))
 	for i, x := range f.out {
 		if did := f.effects[x]; did != nil && did.gone > 0 {
@@ -91,7 +98,7 @@ func Incidents(events []*Event, pool string) []Incident {
 	return out
 }
 
-func (f *finder) read(e *Event) {
+func (f *Finder) read(e *Event) {
 	switch e.Kind {
 	case "epoch":
 		f.engines(e)
@@ -121,14 +128,14 @@ func (f *finder) read(e *Event) {
 	}
 }
 
-func (f *finder) add(e *Event, i Incident) *Incident {
+func (f *Finder) add(e *Event, i Incident) *Incident {
 	i.At, i.Index, i.Pool = wall(e), e.Index, e.Pool
 	f.out = append(f.out, &i)
 	return &i
 }
 
 // same returns the incident of the same log entry and subject, or a new one.
-func (f *finder) same(e *Event, subject string, fresh func() Incident) *Incident {
+func (f *Finder) same(e *Event, subject string, fresh func() Incident) *Incident {
 	key := subject + "\x00" + e.Pool
 	if i := f.at[key]; i != nil && i.Index == e.Index {
 		return i
@@ -146,7 +153,7 @@ func (i *Incident) name(ticket string) {
 }
 
 // engines tells which engines came and went.
-func (f *finder) engines(e *Event) {
+func (f *Finder) engines(e *Event) {
 	var lost, joined []string
 	for _, part := range strings.Fields(e.Detail) {
 		switch part[0] {
@@ -186,7 +193,7 @@ func join(a, b string) string {
 }
 
 // resized adds a change of the ceiling to what brought it about.
-func (f *finder) resized(e *Event) {
+func (f *Finder) resized(e *Event) {
 	i := f.last[e.Pool]
 	if i == nil || i.Index != e.Index {
 		return
@@ -198,7 +205,7 @@ func (f *finder) resized(e *Event) {
 }
 
 // holder sums up what a holder that went silent had.
-func (f *finder) holder(e *Event) {
+func (f *Finder) holder(e *Event) {
 	i := f.same(e, HolderExpired+e.HolderId, func() Incident {
 		return Incident{Kind: HolderExpired, Trouble: true, Title: "Holder " + quote(e.HolderId) + " went silent and was given up"}
 	})
@@ -220,7 +227,7 @@ func (f *finder) holder(e *Event) {
 	i.Detail += "."
 }
 
-func (f *finder) expired(e *Event) {
+func (f *Finder) expired(e *Event) {
 	i := f.same(e, LeaseExpired+e.Kind, func() Incident { return Incident{Kind: LeaseExpired, Trouble: true} })
 	i.name(e.TicketId)
 	f.tokens[i] += e.Tokens
@@ -231,7 +238,7 @@ func (f *finder) expired(e *Event) {
 	i.Title = fmt.Sprintf("%s with %s tokens %s", words.Count(i.Affected, "lease", "leases"), words.Number(f.tokens[i]), what)
 }
 
-func (f *finder) settings(e *Event) {
+func (f *Finder) settings(e *Event) {
 	i := f.add(e, Incident{Kind: Settings, Title: "Settings changed: " + changes(e), Detail: asked(e)})
 	f.last[e.Pool] = i
 	f.effect(i).off = e.SettingsBefore.GetAdmission() && e.SettingsAfter != nil && !e.SettingsAfter.GetAdmission()
@@ -245,7 +252,7 @@ func asked(e *Event) string {
 	return "Asked for by " + e.By + "."
 }
 
-func (f *finder) effect(i *Incident) *effect {
+func (f *Finder) effect(i *Incident) *effect {
 	if f.effects[i] == nil {
 		f.effects[i] = &effect{}
 	}
@@ -253,7 +260,7 @@ func (f *finder) effect(i *Incident) *effect {
 }
 
 // outage opens and closes a time without usable capacity.
-func (f *finder) outage(e *Event) {
+func (f *Finder) outage(e *Event) {
 	open := f.degraded[e.Pool]
 	if e.Kind == "recovered" {
 		if open != nil {
@@ -278,7 +285,7 @@ func capital(s string) string {
 }
 
 // letGo counts what an outage, a change of settings or a lost engine let go without a lease, as long as it lasted.
-func (f *finder) letGo(e *Event) {
+func (f *Finder) letGo(e *Event) {
 	i := f.last[e.Pool]
 	if e.Reason == "degraded" {
 		i = f.degraded[e.Pool]

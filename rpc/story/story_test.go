@@ -278,7 +278,11 @@ func TestIncidents(t *testing.T) {
 	s.do(52*sec, func() { s.l.NewTerm(2, "n2") })
 	s.engines(55*sec, engine("e1", 10_000), dead)
 	var got strings.Builder
-	for _, i := range story.Incidents(s.events, "") {
+	f := story.NewFinder("")
+	for _, e := range s.events {
+		f.Read(e)
+	}
+	for _, i := range f.Incidents() {
 		fmt.Fprintf(&got, "%s %s trouble=%t | %s | %s | %s\n", i.At.Format("04:05"), i.Kind, i.Trouble, i.Title, i.Detail, strings.Join(i.Tickets, " "))
 	}
 	want := `12:00 leader trouble=false | n1 leads (term 1) |  | 

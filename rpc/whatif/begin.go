@@ -15,9 +15,8 @@ const before = "(held before the recording)"
 
 // prepare makes the rows of the pool at the beginning.
 func (r *replay) prepare() error {
-	first := r.events[0]
-	r.start = ledger.Time(first.LedgerTime)
-	now, ok := settingsOf(story.SettingsBefore(r.events, nil)[r.pool])
+	r.start = ledger.Time(r.known.first.LedgerTime)
+	now, ok := settingsOf(r.known.settings)
 	if !ok {
 		if now, ok = settingsOf(r.in.Settings); !ok {
 			now = ledger.DefaultSettings()
@@ -36,9 +35,11 @@ func (r *replay) prepare() error {
 		r.loader.Add(ledger.Change{Pool: &row, Name: name})
 	}
 	capacity := ledger.CapacityRow{Degraded: true, DegradedReason: "no capacity snapshot yet"}
-	if c := r.ceilingBefore(); c > 0 {
+	if c := r.known.ceiling.tokens; c > 0 {
+		// What the pressure was before it was first told cannot be known.
+		r.measured = r.known.measured
 		capacity = ledger.CapacityRow{Snapshot: true, SnapshotAt: r.start, Engines: []ledger.Engine{{
-			URL: "http://recorded", Healthy: true, Role: ledger.RoleRegular, Capacity: capacityFor(c, now.Headroom), Pressure: r.pressureBefore(),
+			URL: "http://recorded", Healthy: true, Role: ledger.RoleRegular, Capacity: capacityFor(c, now.Headroom), Pressure: r.measured.GetPressure(),
 		}}}
 	} else {
 		r.degraded = true
@@ -47,42 +48,15 @@ func (r *replay) prepare() error {
 	return nil
 }
 
-// ceilingBefore returns the ceiling at the beginning, 0 when there was none.
-func (r *replay) ceilingBefore() ledger.Tokens {
-	for _, e := range r.events {
-		switch e.Kind {
-		case "capacity", "epoch", "recovered", "settings", "degraded":
-			return 0
-		case "admitted", "waiting", "bypassed", "released", "usage", "renewed", "lease_expired", "cancelled", "detached", "attached":
-			return ledger.Tokens(e.CeilingAfter)
-		}
-	}
-	return 0
-}
-
-// pressureBefore returns the first pressure that is told: what it was before cannot be known.
-func (r *replay) pressureBefore() float64 {
-	for _, e := range r.events {
-		if e.Measured != nil {
-			r.measured = e.Measured
-			return e.Measured.Pressure
-		}
-	}
-	return 0
-}
-
 // adopt puts a ticket into the beginning that was there before the recording.
-func (r *replay) adopt(a *attempt) {
-	e := a.First
-	if e.Kind == "cancelled" && e.Reason == "unknown" {
-		return
-	}
+func (r *replay) adopt(a *attempt, l *story.Life) {
+	e := l.First
 	r.inherited++
 	r.grants++
-	r.live[a.Ticket] = a
+	r.live[a.ticket] = a
 	a.seq, a.number = r.grants, 1
 	if e.Kind != "admitted" && e.Grant != 0 {
-		r.adoptLease(a)
+		r.adoptLease(a, l)
 		return
 	}
 	waited := e.Wait.AsDuration()
@@ -91,28 +65,28 @@ func (r *replay) adopt(a *attempt) {
 		patience = waited
 	}
 	r.loader.Add(ledger.Change{Waiter: &ledger.WaiterRow{
-		Pool: r.pool, Ticket: a.Ticket, Seq: r.grants, Tokens: ledger.Tokens(a.Tokens), Asked: ledger.Tokens(a.Tokens), Priority: a.Priority,
-		Since: ledger.Time(e.LedgerTime).Add(-waited), MaxWait: patience, Reason: ledger.OlderWaiter, Holder: a.Holder, Session: a.Session,
-		Group: a.Group, Attached: true, Attempt: 1,
+		Pool: r.pool, Ticket: a.ticket, Seq: r.grants, Tokens: ledger.Tokens(l.Tokens), Asked: ledger.Tokens(l.Tokens), Priority: l.Priority,
+		Since: ledger.Time(e.LedgerTime).Add(-waited), MaxWait: patience, Reason: ledger.OlderWaiter, Holder: l.Holder, Session: l.Session,
+		Group: l.Group, Attached: true, Attempt: 1,
 	}})
-	r.adoptHolder(a.Holder)
+	r.adoptHolder(l.Holder)
 }
 
-func (r *replay) adoptLease(a *attempt) {
-	e := a.First
-	r.adopted += ledger.Tokens(a.Tokens)
+func (r *replay) adoptLease(a *attempt, l *story.Life) {
+	e := l.First
+	r.adopted += ledger.Tokens(l.Tokens)
 	until := r.start.Add(longAgo)
 	if e.Kind == "lease_expired" {
 		until = ledger.Time(e.Deadline)
 	}
 	r.loader.Add(ledger.Change{Lease: &ledger.LeaseRow{
-		Pool: r.pool, Ticket: a.Ticket, Grant: r.grants, Tokens: ledger.Tokens(a.Tokens), GrantedAt: r.start, TTL: time.Hour, Deadline: until,
-		Holder: a.Holder, Session: a.Session, Group: a.Group, Attempt: 1,
+		Pool: r.pool, Ticket: a.ticket, Grant: r.grants, Tokens: ledger.Tokens(l.Tokens), GrantedAt: r.start, TTL: time.Hour, Deadline: until,
+		Holder: l.Holder, Session: l.Session, Group: l.Group, Attempt: 1,
 	}})
-	r.adoptHolder(a.Holder)
+	r.adoptHolder(l.Holder)
 	switch e.Kind {
 	case "released", "cancelled", "unclaimed":
-		r.at(e, func() { r.release(a) })
+		r.step(a, ledger.Time(e.LedgerTime), placeOf(e), func() { r.release(a) })
 	}
 }
 
@@ -124,7 +98,7 @@ func (r *replay) adoptHolder(name string) {
 
 // load makes the ledger from the rows, with one lease for what was held all along.
 func (r *replay) load() error {
-	if rest := r.reservedBefore() - r.adopted; rest > 0 {
+	if rest := r.known.reserved.tokens - r.adopted; rest > 0 {
 		r.grants++
 		r.inherited++
 		r.loader.Add(ledger.Change{Lease: &ledger.LeaseRow{
@@ -135,25 +109,4 @@ func (r *replay) load() error {
 	l, err := r.loader.Finish()
 	r.l = l
 	return err
-}
-
-// reservedBefore returns what was reserved before the first event that tells it.
-func (r *replay) reservedBefore() ledger.Tokens {
-	for _, e := range r.events {
-		after, tokens := ledger.Tokens(e.ReservedAfter), ledger.Tokens(e.Tokens)
-		switch e.Kind {
-		case "admitted":
-			return after - tokens
-		case "released", "lease_expired", "unclaimed":
-			return after + tokens
-		case "cancelled", "holder_expired":
-			if e.Grant != 0 {
-				return after + tokens
-			}
-			return after
-		case "waiting", "bypassed", "capacity", "usage", "renewed", "degraded", "recovered", "settings", "epoch":
-			return after
-		}
-	}
-	return 0
 }

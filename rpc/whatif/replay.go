@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"kvgate/ledger"
@@ -19,21 +18,23 @@ var ErrNothing = errors.New("the recording holds no decision of the pool")
 
 // Input is what is replayed.
 type Input struct {
-	// Events are the recording in order, of all pools.
-	Events []*kvgatev1.JournalEvent
-	Pool   string
+	// Journal is the recording, of all pools. It is read twice.
+	Journal story.Journal
+	Pool    string
 	// Settings are what the pool's settings are now; changes in the recording lead back to those at its beginning.
 	Settings *kvgatev1.Settings
 	// Change makes the other settings of each recorded one; nil leaves them as recorded.
 	Change func(*ledger.Settings) error
 }
 
-// replay is one run.
+// replay is one run. It reads the recording as virtual time goes on, so that it holds what is open at a time, and of
+// each ticket where on disk its story is.
 type replay struct {
 	in     Input
 	pool   string
-	events []*kvgatev1.JournalEvent // of the pool, and of none
-	lives  []*story.Life
+	known  *survey
+	next   int                      // of the survey's lives
+	entry  []*kvgatev1.JournalEvent // of one log entry, of the pool and of none
 	l      *ledger.Ledger
 	loader *ledger.Loader
 
@@ -43,75 +44,95 @@ type replay struct {
 	pins      map[string]ledger.Tokens
 	measured  *kvgatev1.Measured
 	degraded  bool
-	holds     []time.Duration
 	start     ledger.Time
+	end       ledger.Time
 	adopted   ledger.Tokens
 	grants    ledger.Seq
 
-	out []happening
+	column sum
 	// counts for the notes
 	guessed, ownWait, refused, inherited int
 	failed                               error
 	// extraWait is how much longer the pool lets tickets wait in the replay, for those that asked for its max_wait.
 	extraWait time.Duration
-	// restored: an operator replaced the state in the recording; the replay begins there.
-	restored bool
 }
 
-// Run replays a recording and compares.
+// Run replays a recording and compares. Errors: [ErrNothing], those of the settings and of the journal.
 func Run(in Input) (*Result, error) {
-	_, x, err := run(in)
+	_, x, err := run(in, false)
 	return x, err
 }
 
-func run(in Input) (*replay, *Result, error) {
-	r := &replay{in: in, pool: in.Pool, live: map[string]*attempt{}, pins: map[string]ledger.Tokens{}}
-	reader := &story.Reader{}
-	for _, e := range in.Events {
-		if e.Kind == "restored" {
-			r.events, reader, r.restored = nil, &story.Reader{}, true // what was before belongs to another state
-		}
-		if e.Pool == "" || e.Pool == in.Pool {
-			r.events = append(r.events, e)
-			reader.Read(e)
-		}
+// run keeps what happened in the result when it is asked to.
+func run(in Input, keep bool) (r *replay, x *Result, err error) {
+	known, err := newSurvey(in.Pool, keep)
+	if err != nil {
+		return nil, nil, err
 	}
-	p := reader.Pool(in.Pool)
-	if p == nil || len(p.Lives) == 0 {
+	defer func() { err = errors.Join(err, known.lives.Close()) }()
+	if err := known.read(in.Journal); err != nil {
+		return nil, nil, err
+	}
+	if !known.some {
 		return nil, nil, fmt.Errorf("%w %q", ErrNothing, in.Pool)
 	}
-	r.lives = p.Lives
-	r.learn()
-	if err := r.prepare(); err != nil {
+	r = &replay{
+		in: in, pool: in.Pool, known: known, end: ledger.Time(known.reader.Now),
+		live: map[string]*attempt{}, pins: map[string]ledger.Tokens{}, column: newSum(keep),
+	}
+	if err := r.run(); err != nil {
 		return nil, nil, err
 	}
-	r.plan()
-	if err := r.load(); err != nil {
-		return nil, nil, err
-	}
-	r.play(ledger.Time(reader.Now))
-	if r.failed != nil {
-		return nil, nil, r.failed
-	}
-	return r, r.result(reader.Now), nil
+	return r, r.result(), nil
 }
 
-// learn collects how long leases were held that their callers released.
-func (r *replay) learn() {
-	for _, l := range r.lives {
-		if d, ok := l.Held(0); ok && l.Ended != nil && l.Ended.Kind == "released" {
-			r.holds = append(r.holds, d)
-		}
+func (r *replay) run() error {
+	if err := r.prepare(); err != nil {
+		return err
 	}
-	slices.Sort(r.holds)
+	r.adoptAll()
+	if err := r.load(); err != nil {
+		return err
+	}
+	r.take()
+	seen := 0
+	err := r.in.Journal(func(e *kvgatev1.JournalEvent) {
+		if seen++; seen > r.known.skip && (e.Pool == "" || e.Pool == r.pool) {
+			r.read(e)
+		}
+	})
+	r.playEntry()
+	r.play(r.end)
+	return errors.Join(err, r.failed)
+}
+
+// read takes the next event of the recording.
+func (r *replay) read(e *kvgatev1.JournalEvent) {
+	if len(r.entry) > 0 && r.entry[0].Index != e.Index {
+		r.playEntry()
+	}
+	r.entry = append(r.entry, e)
+}
+
+// playEntry plays what comes before a log entry, then schedules what the entry tells.
+func (r *replay) playEntry() {
+	if len(r.entry) == 0 || r.failed != nil {
+		return
+	}
+	for at := ledger.Time(r.entry[0].LedgerTime); r.failed == nil && len(r.todo) > 0 && r.todo[0].at < at; {
+		r.play(r.todo[0].at)
+	}
+	r.planEntry(r.entry)
+	clear(r.entry)
+	r.entry = r.entry[:0]
 }
 
 // usualHold is the median of the recorded holding times, for tickets that hold a lease only in the replay.
 func (r *replay) usualHold() (time.Duration, bool) {
-	if len(r.holds) == 0 {
+	if len(r.known.holds) == 0 {
 		return 0, false
 	}
-	return r.holds[len(r.holds)/2], true
+	return r.known.holds[len(r.known.holds)/2], true
 }
 
 // settingsOf reads the API's settings.
@@ -146,14 +167,14 @@ func (r *replay) configure(set ledger.Settings) {
 	r.failed = errors.Join(r.failed, err)
 }
 
-// play runs the inputs in virtual time. What falls due in between is handled at its own time, so that what it
-// leads to is scheduled before time moves on. It goes on to the end of the recording: what comes later has nothing to
-// be compared with.
-func (r *replay) play(end ledger.Time) {
-	r.take()
+// play runs the inputs up to a time, in virtual time. What falls due in between is handled at its own time, so that
+// what it leads to is scheduled before time moves on. It ends with the recording: what comes later has nothing to be
+// compared with.
+func (r *replay) play(until ledger.Time) {
+	until = min(until, r.end)
 	for r.failed == nil {
-		next, more := end, false
-		if len(r.todo) > 0 && r.todo[0].at <= end {
+		next, more := until, false
+		if len(r.todo) > 0 && r.todo[0].at <= until {
 			next, more = r.todo[0].at, true
 		}
 		due, some := r.l.NextDue()
@@ -164,7 +185,7 @@ func (r *replay) play(end ledger.Time) {
 			r.l.Advance(next, 0)
 			heap.Pop(&r.todo).(job).run()
 		default:
-			r.l.Advance(end, 0)
+			r.l.Advance(until, 0)
 			r.take()
 			return
 		}
@@ -178,7 +199,7 @@ func (r *replay) take() {
 		if e.Pool != r.pool {
 			continue
 		}
-		r.out = append(r.out, fromLedger(e))
+		r.happened(fromLedger(e))
 		if e.Kind == ledger.KindAdmitted {
 			if a := r.live[e.Ticket]; a != nil {
 				r.granted(a, e)
@@ -190,7 +211,19 @@ func (r *replay) take() {
 			a.number = d.Attempt
 		}
 	}
+	for _, e := range r.l.Events() {
+		if a := r.live[e.Ticket]; a != nil && e.Pool == r.pool {
+			r.dropIfOver(a)
+		}
+	}
 	r.l.Reset()
+}
+
+// happened takes what the replay did. What is after the end of the recording has nothing to be compared with.
+func (r *replay) happened(h happening) {
+	if h.At <= int64(r.end) {
+		r.column.add(h)
+	}
 }
 
 func (r *replay) granted(a *attempt, e ledger.Event) {
@@ -199,15 +232,15 @@ func (r *replay) granted(a *attempt, e ledger.Event) {
 }
 
 // arrive asks for a ticket.
-func (r *replay) arrive(a *attempt) {
-	r.live[a.Ticket] = a
-	if e := a.First; e.Kind == "bypassed" && (e.Reason == "cancelled" || e.Reason == "session_closing") {
+func (r *replay) arrive(a *attempt, e *kvgatev1.JournalEvent) {
+	r.live[a.ticket] = a
+	if e.Kind == "bypassed" && (e.Reason == "cancelled" || e.Reason == "session_closing") {
 		// It was cancelled before it came, or its session was closing: the ledger was not asked.
-		r.out = append(r.out, fromJournal(e))
+		r.happened(fromJournal(e))
 		return
 	}
 	op := a.op
-	if a.First.Arrival.PoolWait && op.MaxWait >= 0 {
+	if e.Arrival.PoolWait && op.MaxWait >= 0 {
 		op.MaxWait = max(0, op.MaxWait+r.extraWait)
 	}
 	r.retry(a, op)
@@ -220,20 +253,20 @@ func (r *replay) retry(a *attempt, op ledger.Acquire) {
 	case errors.Is(err, ledger.ErrTooManyWaiters):
 		r.refused++
 	case err != nil:
-		r.failed = errors.Join(r.failed, fmt.Errorf("ticket %q: %w", a.Ticket, err))
+		r.failed = errors.Join(r.failed, fmt.Errorf("ticket %q: %w", a.ticket, err))
 	default:
 		a.seq, a.number = d.Seq, d.Attempt
 	}
 }
 
 func (r *replay) release(a *attempt) {
-	r.l.Release(ledger.Release{Pool: r.pool, Ticket: a.Ticket})
+	r.l.Release(ledger.Release{Pool: r.pool, Ticket: a.ticket})
 }
 
 // giveUp cancels a ticket that waits. One that was let go earlier than recorded is past being cancelled.
 func (r *replay) giveUp(a *attempt) {
-	if v, _ := r.l.Ticket(r.pool, a.Ticket); v.Waiter != nil {
-		r.l.Cancel(ledger.Cancel{Pool: r.pool, Ticket: a.Ticket})
+	if v, _ := r.l.Ticket(r.pool, a.ticket); v.Waiter != nil {
+		r.l.Cancel(ledger.Cancel{Pool: r.pool, Ticket: a.ticket})
 	}
 }
 

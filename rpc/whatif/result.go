@@ -63,63 +63,74 @@ type Result struct {
 	Replayed Column   `json:"replayed"`
 	Notes    []string `json:"notes"`
 
-	recorded, replayed []happening
+	recorded, replayed []happening // as far as they are kept
 }
 
-func (r *replay) result(end int64) *Result {
-	out := &Result{replayed: r.out}
-	for _, e := range r.events {
-		if e.Pool == r.pool {
-			out.recorded = append(out.recorded, fromJournal(e))
-		}
-	}
-	// What happened in the replay after the end of the recording has nothing to be compared with.
-	out.replayed = slices.DeleteFunc(slices.Clone(r.out), func(h happening) bool { return h.At > end })
-	out.Recorded, out.Replayed = column(out.recorded, end), column(out.replayed, end)
+func (r *replay) result() *Result {
+	out := &Result{recorded: r.known.column.kept, replayed: r.column.kept}
+	out.Recorded, out.Replayed = r.known.column.finish(int64(r.end)), r.column.finish(int64(r.end))
 	out.Notes = r.notes()
 	return out
 }
 
-func column(all []happening, end int64) Column {
-	c := Column{ByReason: map[string]int64{}}
-	var waits []time.Duration
-	var reserved, ceiling float64
-	var last happening
-	for _, h := range all {
-		switch h.Kind {
-		case "admitted":
-			c.Admitted++
-			if h.arrival {
-				c.AdmittedAtOnce++
-			}
-			waits = append(waits, h.Wait)
-		case "waiting":
-			c.Queued++
-		case "bypassed", "abandoned":
-			c.Bypassed++
-			c.ByReason[h.Reason]++
-			waits = append(waits, h.Wait)
-		case "lease_expired", "unclaimed":
+// sum makes a column of what happens, one after the other.
+type sum struct {
+	column            Column
+	waits             []time.Duration
+	reserved, ceiling float64
+	last              happening
+	keep              bool
+	kept              []happening
+}
+
+func newSum(keep bool) sum { return sum{column: Column{ByReason: map[string]int64{}}, keep: keep} }
+
+func (s *sum) add(h happening) {
+	if s.keep {
+		s.kept = append(s.kept, h)
+	}
+	c := &s.column
+	switch h.Kind {
+	case "admitted":
+		c.Admitted++
+		if h.arrival {
+			c.AdmittedAtOnce++
+		}
+		s.waits = append(s.waits, h.Wait)
+	case "waiting":
+		c.Queued++
+	case "bypassed", "abandoned":
+		c.Bypassed++
+		c.ByReason[h.Reason]++
+		s.waits = append(s.waits, h.Wait)
+	case "lease_expired", "unclaimed":
+		c.Reclaimed++
+	case "holder_expired":
+		if h.Reason == "leased" {
 			c.Reclaimed++
-		case "holder_expired":
-			if h.Reason == "leased" {
-				c.Reclaimed++
-			}
-		}
-		if h.budget {
-			reserved += float64(last.Reserved) * float64(h.At-last.At)
-			ceiling += float64(last.Ceiling) * float64(h.At-last.At)
-			last = h
-			c.PeakReserved = max(c.PeakReserved, h.Reserved)
 		}
 	}
-	reserved += float64(last.Reserved) * float64(end-last.At)
-	ceiling += float64(last.Ceiling) * float64(end-last.At)
-	if ceiling > 0 {
-		c.Utilisation = reserved / ceiling
+	if h.budget {
+		s.lasted(h.At)
+		s.last = h
+		c.PeakReserved = max(c.PeakReserved, h.Reserved)
 	}
-	c.quantiles(waits)
-	return c
+}
+
+// lasted integrates what was reserved until a ledger time.
+func (s *sum) lasted(at int64) {
+	s.reserved += float64(s.last.Reserved) * float64(at-s.last.At)
+	s.ceiling += float64(s.last.Ceiling) * float64(at-s.last.At)
+}
+
+// finish returns the column of all that happened until the end.
+func (s *sum) finish(end int64) Column {
+	s.lasted(end)
+	if s.ceiling > 0 {
+		s.column.Utilisation = s.reserved / s.ceiling
+	}
+	s.column.quantiles(s.waits)
+	return s.column
 }
 
 func (c *Column) quantiles(waits []time.Duration) {
@@ -164,12 +175,12 @@ func (r *replay) notes() []string {
 	}
 	if d, ok := r.usualHold(); ok {
 		add(r.guessed, "%s a lease only in the replay; each is taken to have held it for the recorded median, %s.", words.Count(r.guessed, "ticket got", "tickets got"), words.Duration(d))
-	} else if len(r.holds) == 0 {
+	} else if len(r.known.holds) == 0 {
 		notes = append(notes, "No lease of the recording was released, so leases given only in the replay end by their TTL.")
 	}
 	add(r.ownWait, "%s own max_wait; another setting does not change it.", words.Count(r.ownWait, "ticket named its", "tickets named their"))
 	add(r.refused, "%s would have been refused, because the queue was full (max_waiters); clients go on without a lease then.", words.Count(r.refused, "call", "calls"))
-	if r.restored {
+	if r.known.restored {
 		notes = append(notes, "An operator replaced the state by a snapshot in the recording: what came before is left out.")
 	}
 	add(r.inherited, "The recording does not begin at the start: %s there before it, as far as later events prove it.", words.Count(r.inherited, "ticket was", "tickets were"))

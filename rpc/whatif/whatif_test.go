@@ -11,11 +11,12 @@ import (
 
 	"kvgate/integration/recording"
 	"kvgate/ledger"
+	"kvgate/rpc/story"
 )
 
 func replayed(t *testing.T, r *recording.Recorder, change func(*ledger.Settings) error) *Result {
 	t.Helper()
-	got, err := Run(Input{Events: r.Events, Pool: ledger.DefaultPool, Change: change})
+	got, err := Run(Input{Journal: story.Slice(r.Events), Pool: ledger.DefaultPool, Change: change})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +25,7 @@ func replayed(t *testing.T, r *recording.Recorder, change func(*ledger.Settings)
 
 func expectRepeated(t *testing.T, r *recording.Recorder) {
 	t.Helper()
-	held, err := Verify(Input{Events: r.Events, Pool: ledger.DefaultPool})
+	held, err := Verify(Input{Journal: story.Slice(r.Events), Pool: ledger.DefaultPool})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestVerifySeesAMissingEvent(t *testing.T) {
 			break
 		}
 	}
-	if _, err := Verify(Input{Events: r.Events, Pool: ledger.DefaultPool}); !errors.Is(err, ErrDiffers) {
+	if _, err := Verify(Input{Journal: story.Slice(r.Events), Pool: ledger.DefaultPool}); !errors.Is(err, ErrDiffers) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -135,10 +136,10 @@ func TestOtherSettings(t *testing.T) {
 	if x.Replayed.ByReason["aged"] >= x.Recorded.ByReason["aged"] || len(x.Notes) < 4 {
 		t.Errorf("without the mistake: %+v %q", x.Replayed, x.Notes)
 	}
-	if _, err := Run(Input{Events: night.Events, Pool: ledger.DefaultPool, Change: func(s *ledger.Settings) error { s.Headroom = 2; return nil }}); err == nil {
+	if _, err := Run(Input{Journal: story.Slice(night.Events), Pool: ledger.DefaultPool, Change: func(s *ledger.Settings) error { s.Headroom = 2; return nil }}); err == nil {
 		t.Error("a headroom of 2 was accepted")
 	}
-	if _, err := Run(Input{Events: night.Events, Pool: "nobody"}); err == nil {
+	if _, err := Run(Input{Journal: story.Slice(night.Events), Pool: "nobody"}); err == nil {
 		t.Error("a pool without events was replayed")
 	}
 }
