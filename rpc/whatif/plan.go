@@ -213,8 +213,10 @@ func (r *replay) withLease(a *attempt, l *story.Life, e *kvgatev1.JournalEvent) 
 			return func() { r.release(a) }
 		}
 	case "bypassed":
-		op := r.asked(l, e.Arrival)
-		return func() { r.retry(a, op) }
+		if e.Arrival != nil {
+			op := r.asked(l, e.Arrival)
+			return func() { r.retry(a, op) }
+		}
 	case "cancelled":
 		return func() { r.l.Cancel(ledger.Cancel{Pool: r.pool, Ticket: a.ticket}) }
 	case "renewed":
