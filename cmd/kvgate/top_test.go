@@ -66,11 +66,14 @@ func TestTopGoesOn(t *testing.T) {
 
 // TestBench counts what the server was asked for, and gives everything back.
 func TestBench(t *testing.T) {
-	var acquired, released atomic.Int64
+	var asked, acquired, released atomic.Int64
 	f := &fake{
 		acquire: func(_ context.Context, r *kvgatev1.AcquireRequest) (*kvgatev1.AcquireResponse, error) {
 			if r.GetReservationTokens() != 7 || r.Pool != "qwen" {
 				t.Errorf("asked for %v", r)
+			}
+			if asked.Add(1)%2 == 0 {
+				return &kvgatev1.AcquireResponse{Action: kvgatev1.Action_ACTION_BYPASS, Reason: kvgatev1.Reason_REASON_DISABLED, TicketId: r.TicketId}, nil
 			}
 			acquired.Add(1)
 			return &kvgatev1.AcquireResponse{
@@ -94,7 +97,7 @@ func TestBench(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != exitOK {
 		t.Fatalf("%v, code %d: %s%s", err, r.code, r.stdout, r.stderr)
 	}
-	if got.Pairs == 0 || got.Pairs > released.Load() || got.Admitted > acquired.Load() || got.Callers != 3 {
+	if got.Pairs == 0 || got.Pairs > released.Load() || got.Pairs > got.Admitted || got.Bypassed["disabled"] == 0 || got.Admitted > acquired.Load() || got.Callers != 3 {
 		t.Errorf("got %+v; the server gave %d leases and took %d back", got, acquired.Load(), released.Load())
 	}
 	for _, times := range []map[string]float64{got.Acquire, got.Release} {
