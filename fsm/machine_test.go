@@ -38,6 +38,8 @@ type rig struct {
 	halts []error
 	// since is the first index whose events the journal has.
 	since uint64
+	// boot names the boot of the host; empty: the one it has.
+	boot string
 }
 
 func newRig(t failer, root string) *rig {
@@ -52,9 +54,9 @@ func (r *rig) open() {
 	var err error
 	r.dir, err = store.OpenDir(r.path, "n1")
 	check(r.t, err)
-	trail, err := store.OpenJournal(r.dir, store.JournalOptions{Log: quiet})
+	trail, err := store.OpenJournal(r.dir, store.JournalOptions{BootID: r.boot, Log: quiet})
 	check(r.t, err)
-	state, _, err := store.OpenState(r.dir, store.StateOptions{MapBytes: 16 << 20, Log: quiet})
+	state, _, err := store.OpenState(r.dir, store.StateOptions{MapBytes: 16 << 20, BootID: r.boot, Log: quiet})
 	check(r.t, err)
 	r.Machine, err = newMachine(&disk{state: state, trail: trail}, Version, quiet, func(err error) { r.halts = append(r.halts, err) })
 	check(r.t, err)

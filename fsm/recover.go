@@ -32,6 +32,13 @@ type Recovery struct {
 	last    raft.Log
 }
 
+// atOnce has a machine give up when its disk refuses to be written: somebody waits to hear why, and can make room.
+var atOnce = func() <-chan struct{} {
+	over := make(chan struct{})
+	close(over)
+	return over
+}()
+
 // OpenRecovery opens the directory of a stopped node and applies its whole log, so that what is in it is
 // known to be usable. Entries that no majority has confirmed are applied as if one had. Errors:
 // [store.ErrLocked] while the node runs, ErrNothingToRecover.
@@ -61,6 +68,7 @@ func (r *Recovery) open(dataDir string) (err error) {
 	if r.machine, err = newMachine(r.disk, Version, r.log, func(error) {}); err != nil {
 		return err
 	}
+	r.machine.stopping = atOnce
 	if err := r.replay(); err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"testing"
 
@@ -12,6 +14,8 @@ import (
 type killed struct {
 	*rig
 	step func(done int)
+	// newest is the newest snapshot.
+	newest []byte
 }
 
 // write is persist in steps, each of which may be the last.
@@ -19,7 +23,7 @@ func (k *killed) write(p *page) error {
 	for done, step := range []func() error{
 		func() error { return k.trail.Append(p.events...) },
 		func() error { return k.state.Apply(p.at, p.term, p.rows) },
-		func() error { return k.persist(p) }, // what is left to do: trimming
+		func() error { return k.persist(p) }, // what is left: trimming
 	} {
 		k.step(done)
 		if err := step(); err != nil {
@@ -30,17 +34,33 @@ func (k *killed) write(p *page) error {
 	return nil
 }
 
-func (r *rig) copyTo(path string) *rig {
-	check(r.t, os.CopyFS(path, os.DirFS(r.path)))
-	return &rig{t: r.t, path: path}
+// leave copies the files to path.
+func (k *killed) leave(path string) *killed {
+	check(k.t, os.CopyFS(path, os.DirFS(k.path)))
+	return &killed{rig: &rig{t: k.t, path: path, boot: k.boot}, newest: k.newest}
 }
 
-// TestKilledAtAnyMoment: whatever of a page is on disk when a node is killed, and whether it had sealed its journal for a
-// snapshot before, the log leads to the same state and the same journal, also when the node is killed once more meanwhile.
+// open starts on what a kill left. When the host went down, too, nothing that was not flushed is trusted: what is left is
+// the newest snapshot.
+func (k *killed) open(hostWentDown bool) {
+	if hostWentDown {
+		k.boot += "next"
+	}
+	k.rig.open()
+	if applied, _ := k.state.Applied(); hostWentDown && applied != 0 {
+		k.t.Fatalf("state of entry %d is trusted", applied)
+	}
+	if hostWentDown && k.newest != nil {
+		check(k.t, k.Restore(io.NopCloser(bytes.NewReader(k.newest))))
+	}
+}
+
+// TestKilledAtAnyMoment: whatever of a page is on disk when a node is killed, alone or with its host, the log leads to the
+// same state and the same journal from there, also when the node is killed once more meanwhile.
 func TestKilledAtAnyMoment(t *testing.T) {
 	root := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
-		steady, victim := newRig(rt, root), newRig(rt, root)
+		steady, victim := newRig(rt, root), &killed{rig: newRig(rt, root)}
 		defer steady.close()
 		gen := &batches{t: rt, machine: steady.Machine}
 		log := []*raft.Log{entry(rt, 1, gen.first())}
@@ -55,12 +75,12 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		defer victim.close()
 		from := rapid.Uint64Range(0, victim.applied.Load()).Draw(rt, "replayed from")
 		feed(rt, victim, log[from:])
-		compareRigs(rt, victim, steady)
+		compareRigs(rt, victim.rig, steady)
 	})
 }
 
 // feed applies entries in groups.
-func feed(t *rapid.T, r *rig, log []*raft.Log) {
+func feed(t *rapid.T, r *killed, log []*raft.Log) {
 	for len(log) > 0 {
 		n := rapid.IntRange(1, len(log)).Draw(t, "group")
 		r.ApplyBatch(log[:n])
@@ -69,32 +89,31 @@ func feed(t *rapid.T, r *rig, log []*raft.Log) {
 		case "rest":
 			r.rest()
 		case "snapshot":
-			r.snapshot()
+			r.newest = r.snapshot()
 		}
 	}
 }
 
 // killDuring feeds a machine and returns what was left of it at some moment.
-func killDuring(t *rapid.T, root string, r *rig, log []*raft.Log) (left *rig) {
+func killDuring(t *rapid.T, root string, r *killed, log []*raft.Log) (left *killed) {
 	at, page := rapid.IntRange(0, 3).Draw(t, "step"), rapid.IntRange(0, 4).Draw(t, "page")
 	path, err := os.MkdirTemp(root, "left-")
 	check(t, err)
-	k := &killed{rig: r}
-	k.step = func(done int) {
+	r.step = func(done int) {
 		if page == 0 && done == at {
-			left = r.copyTo(path)
+			left = r.leave(path)
 		}
 		if done == 3 {
 			page--
 		}
 	}
-	r.scribe.put = k.write
+	r.scribe.put = r.write
 	feed(t, r, log[rapid.Uint64Range(0, r.applied.Load()).Draw(t, "from"):])
 	r.rest()
 	if left == nil {
-		left = r.copyTo(path)
+		left = r.leave(path)
 	}
 	r.close()
-	left.open()
+	left.open(rapid.Bool().Draw(t, "host went down"))
 	return left
 }

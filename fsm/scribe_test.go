@@ -260,3 +260,19 @@ func TestHalfABatchIsNotWritten(t *testing.T) {
 		}
 	})
 }
+
+// TestRecoveryTellsOfAFullDisk: who reads or mends a directory by hand hears of it, and waits for nothing.
+func TestRecoveryTellsOfAFullDisk(t *testing.T) {
+	s := startSingle(t)
+	s.close()
+	r, err := OpenRecovery(s.opts.DataDir, quiet)
+	must(t, err)
+	defer func() { must(t, r.Close()) }()
+	putWith(r.machine, func(*page) error { return store.ErrNoSpace })
+	r.machine.Apply(entry(t, r.machine.applied.Load()+1, &fsmpb.Batch{Version: Version}))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := r.machine.flush(ctx); !errors.Is(err, store.ErrNoSpace) {
+		t.Errorf("got %v", err)
+	}
+}
