@@ -101,6 +101,11 @@ func TestEventsThatAreNotThereYet(t *testing.T) {
 		return store.ErrNoSpace
 	})
 	admit(t, full.Replica, ask("a", 10))
+	eventually(t, "the disk refuses", func() bool {
+		full.machine.mu.RLock()
+		defer full.machine.mu.RUnlock()
+		return full.machine.scribe.refused
+	})
 	to := full.machine.applied.Load()
 	ask := func(m *member, index uint64) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
