@@ -62,7 +62,8 @@ type Options struct {
 	// DiskStallLimit is how long one write of the log may take before a leader with followers stops, so
 	// that another can lead. Default 5 s.
 	DiskStallLimit time.Duration
-	// BeforeWrite runs before each write of raft's log and may delay or fail it; for fault builds.
+	// BeforeWrite runs before each write of raft's log, and of state and journal (OpPage), and may delay or fail it; for
+	// fault builds.
 	BeforeWrite func(op string) error
 	// CheckDisk says why the disk must not be written now; for tests and fault builds. Default: it looks at
 	// the free space of DataDir, and writes a small file.

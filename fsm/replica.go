@@ -82,6 +82,14 @@ func (r *Replica) open() (err error) {
 	if r.machine, err = newMachine(r.disk, r.opts.CommandVersion, r.log, r.halt); err != nil {
 		return err
 	}
+	if before := r.opts.BeforeWrite; before != nil {
+		r.machine.scribe.put = func(p *page) error {
+			if err := before(OpPage); err != nil {
+				return err
+			}
+			return r.machine.persist(p)
+		}
+	}
 	r.machine.stopping = r.ctx.Done()
 	r.machine.copyEvents = r.copyEvents
 	if err = r.keepClusterID(); err != nil {

@@ -14,6 +14,9 @@ import (
 // already, so an answer need not wait for them, and what several entries changed is written once. A lease that
 // came and went meanwhile is never a row.
 
+// OpPage names a write of state and journal for Options.BeforeWrite.
+const OpPage = "page"
+
 const (
 	// lingerFor is how long changes are collected before they are written.
 	lingerFor = 10 * time.Millisecond

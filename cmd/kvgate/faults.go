@@ -5,8 +5,10 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -25,11 +27,12 @@ const (
 type faultControl struct {
 	// ClockOffset moves the wall clock; the monotonic clock goes on as it was.
 	ClockOffset time.Duration `json:"clockOffset"`
-	// StallDisk holds every write of raft's log until it is false again.
+	// StallDisk holds every write until it is false again.
 	StallDisk bool `json:"stallDisk"`
-	// WriteDelay slows every write of raft's log.
+	// WriteDelay slows every write.
 	WriteDelay time.Duration `json:"writeDelay"`
-	// WriteError fails the writes of the log; never those of term and vote, which end the node.
+	// WriteError fails the writes of the log, and those of state and journal as a full disk does; never those of term and
+	// vote, which end the node.
 	WriteError string `json:"writeError"`
 }
 
@@ -65,10 +68,13 @@ func beforeWrite(path, op string) error {
 	for ; c.StallDisk; c = readFaults(path) {
 		time.Sleep(stallPoll)
 	}
-	if c.WriteError != "" && op != "set" {
-		return errors.New(c.WriteError)
+	switch {
+	case c.WriteError == "" || op == "set":
+		return nil
+	case op == fsm.OpPage:
+		return fmt.Errorf("%s: %w", c.WriteError, syscall.ENOSPC)
 	}
-	return nil
+	return errors.New(c.WriteError)
 }
 
 // stepClock returns t as the runtime would give it after the operator stepped the wall clock by d: the
