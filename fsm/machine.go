@@ -72,7 +72,8 @@ func newMachine(d *disk, newest uint32, log *slog.Logger, halt func(error)) (*Ma
 	m.applied.Store(index)
 	m.scribe.written.Store(index)
 	m.scribe.put = m.persist
-	return m, nil
+	// A kill may have come between the state and the trim that it tells of.
+	return m, m.trim(c.ledger.Meta().JournalFirst)
 }
 
 // Apply implements raft.FSM.

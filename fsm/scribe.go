@@ -211,8 +211,13 @@ func (m *Machine) persist(p *page) error {
 			return err
 		}
 	}
-	if p.first <= m.trail.First() {
+	return m.trim(p.first)
+}
+
+// trim drops the events before an entry, which the state says are not kept any more.
+func (m *Machine) trim(first uint64) error {
+	if first <= m.trail.First() {
 		return nil
 	}
-	return m.trail.TrimBefore(p.first)
+	return m.trail.TrimBefore(first)
 }

@@ -2,12 +2,15 @@ package fsm
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"testing"
 
 	"github.com/hashicorp/raft"
 	"pgregory.net/rapid"
+
+	"kvgate/fsm/fsmpb"
 )
 
 // killed copies a machine's files at one moment of its writing: what a kill leaves.
@@ -116,4 +119,22 @@ func killDuring(t *rapid.T, root string, r *killed, log []*raft.Log) (left *kill
 	r.close()
 	left.open(rapid.Bool().Draw(t, "host went down"))
 	return left
+}
+
+// TestTrimAfterAKill: a trim that a kill cut off is made up for when the node starts.
+func TestTrimAfterAKill(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	for _, e := range turns(t, 5) {
+		r.Apply(e)
+	}
+	r.scribe.put = func(p *page) error {
+		return errors.Join(r.trail.Append(p.events...), r.state.Apply(p.at, p.term, p.rows)) // and no more
+	}
+	op := &fsmpb.Op{Kind: &fsmpb.Op_TrimJournal{TrimJournal: &fsmpb.TrimJournal{FirstIndex: 4}}}
+	r.Apply(entry(t, 7, &fsmpb.Batch{Version: Version, LedgerTime: 7, Ops: []*fsmpb.Op{op}}))
+	r.restart()
+	defer r.close()
+	if first := r.trail.First(); first != 4 {
+		t.Errorf("the journal begins at %d, the state says 4", first)
+	}
 }

@@ -79,6 +79,9 @@ func (m *Machine) Restore(rc io.ReadCloser) error {
 		return fmt.Errorf("restore snapshot: %w", err)
 	}
 	c, err := loadCore(m.state)
+	if err == nil {
+		err = m.trim(c.ledger.Meta().JournalFirst)
+	}
 	if err != nil {
 		return err
 	}
