@@ -71,6 +71,7 @@ func saveFile(path string, write func(io.Writer) (store.Header, error)) (header 
 func (c *client) saveSnapshot(ctx context.Context, w io.Writer) (store.Header, error) {
 	var failed error
 	for _, e := range c.endpoints {
+		decided := e.applied(ctx)
 		stream, err := e.SaveSnapshot(ctx, connect.NewRequest(&kvgatev1.SaveSnapshotRequest{}))
 		if err == nil && !stream.Receive() {
 			err = errors.Join(stream.Err(), stream.Close())
@@ -82,9 +83,22 @@ func (c *client) saveSnapshot(ctx context.Context, w io.Writer) (store.Header, e
 			continue
 		}
 		header, err := copyArchive(w, &savedParts{stream: stream, rest: stream.Msg().GetData()})
+		if err == nil && header.Index < decided {
+			c.note("the snapshot ends at entry %d, and the node at %s had decided %d entries more: its disk takes no writes. "+
+				"Save from another node", header.Index, e.url, decided-header.Index)
+		}
 		return header, errors.Join(err, stream.Close())
 	}
 	return store.Header{}, failed
+}
+
+// applied returns how far a node has decided, 0 when it does not say.
+func (e *endpoint) applied(ctx context.Context) uint64 {
+	status, err := e.GetStatus(ctx, connect.NewRequest(&kvgatev1.GetStatusRequest{}))
+	if err != nil {
+		return 0
+	}
+	return status.Msg.AppliedIndex
 }
 
 // copyArchive copies an archive to w and checks that it is whole.

@@ -3,17 +3,23 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"kvgate/fsm"
 	"kvgate/ledger"
+	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/kvgate/v1/kvgatev1connect"
 	"kvgate/store"
 )
 
@@ -295,4 +301,43 @@ func TestDiffKnowsTheSameMoment(t *testing.T) {
 	if got := only(session("2026-11-30T11:27:42Z", 4), before); len(got) != 2 {
 		t.Errorf("changed are %v, want both", got)
 	}
+}
+
+// behindNode serves a snapshot and says that it has decided more.
+type behindNode struct {
+	kvgatev1connect.UnimplementedClusterServiceHandler
+	archive []byte
+	applied uint64
+}
+
+func (b *behindNode) GetStatus(context.Context, *connect.Request[kvgatev1.GetStatusRequest]) (*connect.Response[kvgatev1.GetStatusResponse], error) {
+	return connect.NewResponse(&kvgatev1.GetStatusResponse{AppliedIndex: b.applied}), nil
+}
+
+func (b *behindNode) SaveSnapshot(_ context.Context, _ *connect.Request[kvgatev1.SaveSnapshotRequest], s *connect.ServerStream[kvgatev1.SaveSnapshotResponse]) error {
+	return s.Send(&kvgatev1.SaveSnapshotResponse{Data: b.archive})
+}
+
+// TestSnapshotThatIsBehind: who saves from a node whose disk takes no writes is told what the file lacks.
+func TestSnapshotThatIsBehind(t *testing.T) {
+	busyNode(t)
+	file := filepath.Join(t.TempDir(), "a.kvgate")
+	r := succeed(t, "snapshot", "save", file)
+	if strings.Contains(r.stderr, "takes no writes") {
+		t.Errorf("a snapshot that is whole: %s", r.stderr)
+	}
+	archive, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := store.ReadHeader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(kvgatev1connect.NewClusterServiceHandler(&behindNode{archive: archive, applied: header.Index + 25}))
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	r = succeed(t, "snapshot", "save", file, "--server", server.URL)
+	says(t, r, exitOK, fmt.Sprintf("ends at entry %d", header.Index), "had decided 25 entries more", server.URL)
 }
