@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"kvgate/fsm/fsmpb"
 	"kvgate/ledger"
 )
@@ -118,7 +116,7 @@ func typed[T any](answer func(T, error)) func(Result, error) {
 
 func (l *lane) add(s *step) {
 	s.arrived = l.replica.now()
-	s.had, s.size = s.arrived, proto.Size(s.op)
+	s.had, s.size = s.arrived, sizeOf(s.op)
 	l.mu.Lock()
 	if !l.ended {
 		l.queue = append(l.queue, s)

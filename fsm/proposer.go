@@ -194,11 +194,28 @@ func (p *proposer) collect(first *call) []*call {
 	return batch
 }
 
+// numbersSize is what the fields that are not text of an Acquire or a Release take at most, encoded.
+const numbersSize = 160
+
+// sizeOf returns about how many bytes an operation takes in an entry, and never too few. It adds up what matters of those
+// that nearly all are: to measure them costs as much as to encode them.
+func sizeOf(op *fsmpb.Op) int {
+	switch k := op.Kind.(type) {
+	case *fsmpb.Op_Acquire:
+		a := k.Acquire
+		return numbersSize + len(a.GetPool()) + len(a.GetTicket()) + len(a.GetSession()) + len(a.GetGroup()) + len(a.GetHolder()) + len(a.GetRid())
+	case *fsmpb.Op_Release:
+		r := k.Release
+		return numbersSize + len(r.GetPool()) + len(r.GetTicket()) + len(r.GetHolder()) + len(r.GetUsage().GetEngine()) + len(r.GetUsage().GetOutcome())
+	}
+	return proto.Size(op)
+}
+
 // join adds a call and those behind it to a batch of that many bytes.
 func join(batch []*call, size int, c *call) ([]*call, int) {
-	batch, size = append(batch, c), size+proto.Size(c.op)
+	batch, size = append(batch, c), size+sizeOf(c.op)
 	for _, x := range c.more {
-		batch, size = append(batch, x), size+proto.Size(x.op)
+		batch, size = append(batch, x), size+sizeOf(x.op)
 	}
 	return batch, size
 }

@@ -13,6 +13,7 @@ import (
 
 	"kvgate/fsm"
 	kvgatev1 "kvgate/rpc/kvgate/v1"
+	"kvgate/rpc/kvgate/v1/kvgatev1connect"
 	"kvgate/rpc/tokens"
 )
 
@@ -281,8 +282,13 @@ type interrupter struct {
 
 type interruptKey struct{}
 
+// interruptible lets streams be interrupted; other calls end by themselves.
 func interruptible(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != kvgatev1connect.AdmissionServiceExchangeProcedure {
+			next.ServeHTTP(w, r)
+			return
+		}
 		i := &interrupter{call: http.NewResponseController(w)}
 		defer i.end()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), interruptKey{}, i)))
